@@ -335,7 +335,7 @@ func TestRoundJudgesAVoteOnce(t *testing.T) {
 	yes := protocol.Answer{Kind: protocol.Granted, Final: true}
 	see := func(i int, age time.Duration) {
 		run := fmt.Sprint(i)
-		g.Saw(i, protocol.ServerReport{Asked: true, RunID: run, ReplID: "r", Mark: protocol.ReadMark("id 1 1 later "+run+" r", true, age+time.Microsecond)})
+		g.Saw(i, protocol.ServerReport{Asked: true, RunID: run, ReplID: "r", Mark: protocol.ReadMark("id 1 later "+run+" r 0 0", true, age+time.Microsecond)})
 	}
 	see(0, 0)
 	r.Deliver(0, yes, c.Now().Mono)

@@ -97,7 +97,7 @@ func honestly(words []string) string {
 	case command == "CONFIG":
 		return list(bulk(words[2]), bulk("yes"))
 	case command == "GET":
-		return bulk("0123456789abcdef 1700000000000000 5 first " + strings.Repeat("a", 40) + " " + strings.Repeat("b", 40))
+		return bulk("0123456789abcdef 1700000000000000 first " + strings.Repeat("a", 40) + " " + strings.Repeat("b", 40) + " 1699999000 0")
 	case command == "GETRANGE" && strings.HasSuffix(words[1], "shared"):
 		return bulk("redlock:shared")
 	case command == "GETRANGE" && strings.HasSuffix(words[1], "fence"):

@@ -40,8 +40,7 @@ func remember(all []facts, fixed bool, now tick.Instant) *guard.Memories {
 // report is what a client that asks now is told of the node.
 func (f *facts) report(now tick.Instant) protocol.ServerReport {
 	s := f.seen
-	s.Asked, s.Role, s.At = true, f.Role, now.Mono
-	s.Mark = s.Mark.Aged(time.Duration(now.Wall) + f.ClockOffset)
+	s.Asked, s.Role, s.At, s.Time = true, f.Role, now.Mono, time.Duration(now.Wall)+f.ClockOffset
 	return s
 }
 
@@ -61,7 +60,7 @@ func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Ins
 			s.At = now.Mono + look
 			if w, _ := ms.See(i, *s, s.At); w != nil {
 				all[i].markless = all[i].markless || look == 0
-				s.Mark = w.Written()
+				s.Mark = w.Written(s.Time)
 				ms.See(i, *s, s.At)
 			}
 		}

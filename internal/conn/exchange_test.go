@@ -76,7 +76,7 @@ var serverTold = strings.Join([]string{
 
 // wasTold is what they say.
 var wasTold = protocol.ServerReport{
-	RunID: runID, ReplID: replID, Role: "master", Uptime: 7 * time.Second, Start: 1699999993, Puts: 3, Time: 1700000000*time.Second + 5*time.Microsecond,
+	RunID: runID, ReplID: replID, Role: "master", Start: 1699999993, Puts: 3, Time: 1700000000*time.Second + 5*time.Microsecond,
 }
 
 // allReplies are those to batchOfThree and both looks.

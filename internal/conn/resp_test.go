@@ -403,7 +403,7 @@ func TestTornIdentity(t *testing.T) {
 	s, err := ask(whole)
 	require.NoError(t, err)
 	want := wasTold
-	want.Asked, want.Mark = true, protocol.Mark{State: protocol.MarkPresent, Text: "text", Age: want.Time}
+	want.Asked, want.Mark = true, protocol.Mark{State: protocol.MarkPresent, Text: "text", Age: want.Time, Now: want.Time}
 	require.Equal(t, want, s)
 	for cut := range len(whole) {
 		s, err := ask(whole[:cut])

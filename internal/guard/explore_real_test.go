@@ -22,7 +22,7 @@ import (
 // A search proves nothing about another world. Here random walks of the explorer are made a second time, on real
 // servers, with the connections that the library uses, and after each step what each client knows of each
 // node, which nodes vote, and what is on the servers must be the same. A walk ends before a mark that was new in
-// its beginning is none any more.
+// its beginning is none any more, and before a connection asks for more than the mark behind SETs.
 
 const (
 	xrKey = "lock"
@@ -40,6 +40,7 @@ type xrWorld struct {
 	t       *testing.T
 	servers []*realredis.Server
 	admins  [xNodes]*redis.Client
+	others  [xNodes]*redis.Client // of the database that takes the place of the locks' one, and back
 	clients [2]*xrClient
 	clock   tick.Clock
 	ids     int
@@ -92,8 +93,10 @@ func (w *xrWorld) acquire(c *xrClient, mask int) {
 func (w *xrWorld) release(c *xrClient) {
 	c.holds = false
 	for i := range xNodes {
-		if w.admins[i].Get(context.Background(), xrKey).Val() == c.value {
-			w.do(i, "DEL", xrKey)
+		for _, db := range []*redis.Client{w.admins[i], w.others[i]} {
+			if db.Get(context.Background(), xrKey).Val() == c.value {
+				require.NoError(w.t, db.Del(context.Background(), xrKey).Err())
+			}
 		}
 	}
 }
@@ -123,11 +126,13 @@ func (w *xrWorld) apply(e xEvent) {
 			}
 		}
 	case xFlush:
-		w.do(a, "FLUSHALL")
+		w.do(a, "FLUSHDB")
+	case xPutBack:
+		w.do(a, "SWAPDB", "0", "1")
 	case xEvictMark:
 		w.do(a, "DEL", protocol.MarkKey)
 	case xRestartEmpty:
-		w.do(a, "FLUSHALL")
+		w.do(a, "FLUSHDB")
 		w.do(a, "SAVE")
 		require.NoError(w.t, w.servers[a].Restart())
 	case xRestartKept:
@@ -226,15 +231,19 @@ func walkOnServers(t *testing.T, seed uint64) (steps int) {
 	}
 	w := &xrWorld{t: t, clock: tick.NewSystem(), servers: realredis.StartN(t, xNodes, opts...)}
 	x := newExplorer(&xScope{
-		tick: sec, ttl: 2, clients: 2, faults: 100, fresh: seed%2 == 0, young: true, coarse: true, genesis: true, newcomers: true,
-		restartEmpty: true, restartKept: true, restartOld: true, flush: true, evictMark: true, redraw: true,
+		tick: sec, ttl: 2, clients: 2, faults: 100, fresh: seed%2 == 0, bare: true, coarse: true, genesis: true, newcomers: true,
+		copies: true, copied: true, swap: true, restartEmpty: true, restartKept: true, restartOld: true, flush: true, evictMark: true, redraw: true,
 	})
 	model := x.begin()
 	for i, s := range w.servers {
 		w.admins[i] = s.Client(t)
+		o := s.Options()
+		o.DB = 1
+		w.others[i] = redis.NewClient(o)
+		t.Cleanup(func() { _ = w.others[i].Close() })
 		if m := model.s[i].mark; m.state == protocol.MarkPresent {
 			info := protocol.ParseInfo(w.admins[i].Info(context.Background(), "replication").Val())
-			text := fmt.Sprintf("%024d 1000000000000000 1000000 first %s %s all3", i+1, s.RunID(), info["master_replid"])
+			text := fmt.Sprintf("%024d 1000000000000000 first %s %s 0 0 all3", i+1, s.RunID(), info["master_replid"])
 			w.do(i, "SET", protocol.MarkKey, text)
 		}
 	}
@@ -259,6 +268,7 @@ func walkOnServers(t *testing.T, seed uint64) (steps int) {
 		x.apply(model, e)
 		model.last = xNever // here each node may forget at any time
 		if e.kind == xRedraw {
+			model.s[e.a].puts++ // which is how often DEBUG was told
 			for c := range model.c {
 				model.c[c].m[e.a].srv = -1
 			}

@@ -27,6 +27,7 @@ var (
 )
 
 const (
+	xStarts  = 3 // the kind of ids, behind those in xNames
 	xNodes   = 3
 	xServers = 4 // one of them outside of the fleet
 	xClients = 3
@@ -54,7 +55,6 @@ type xScope struct {
 	fixed   bool // RestartGuard = TTL
 
 	fresh bool // no marks, and nothing held, in the beginning
-	young bool // the processes have just started
 	knows bool // client 0 knows all nodes
 	stay  bool // and so do the others
 
@@ -78,6 +78,17 @@ type xScope struct {
 	coarse                                                                             bool   // an attempt is one step
 	looks                                                                              bool   // a holder looks, too
 
+	rested      bool // it is long since the nodes were asked
+	idle        int8 // each client asks all nodes in each tick; 1: first of all, 2: last
+	bare        bool // looks behind SETs bring the mark alone
+	restartSame bool // a process starts again with its mark and its run id, and without the lock's key
+	copies      bool // copies of a node's data are taken, of any age, and put back in the same process
+	copied      bool // and there is one of each node in the beginning
+	swap        bool // what is there becomes the copy
+	rollback    bool // the process, and its clock, is set back with the data
+	across      bool // a copy is put back between two answers to what a client asks
+	prompt      bool // where nothing was lost, a lock that is free is had at once
+
 	without xClause
 }
 
@@ -95,26 +106,45 @@ const (
 	xCompare               // a mark is written by compare and set
 	xSize                  // a mark says how many all are
 	xServersDiffer         // all nodes are different servers
+	xOldClock              // a mark is dated by the node's clock as it was before, too
+	xOlder                 // a mark that stood beside what we knew counts from now
+	xStart                 // a mark says when its process started
+	xPuts                  // a mark says how often its process was told to put other data in place
+	xPutsOften             // the number is asked with each look
+	xPutsBehind            // the number is asked behind the mark
+	xClauses
 )
 
 func (c xClause) String() string {
 	return [...]string{
 		"", "the age of marks", "waiting where other data was seen", "first or later", "all nodes, not most", "the second look", "young marks only", "compare and set",
-		"the number of nodes", "different servers",
+		"the number of nodes", "different servers", "the clock as it was before", "waiting where a mark is older than what was seen", "the start",
+		"the number of puts", "that number in looks", "that number behind the mark",
 	}[c]
 }
 
 type xMark struct {
 	state         protocol.MarkState
 	id, run, repl uint8
-	at, born      int16
+	start, puts   uint8
+	at            int16
 	first, all    bool
 	ver           uint8 // grows where the same id is given another date
 }
 
+// xCopy is a copy of a server's data.
+type xCopy struct {
+	has   bool
+	mark  xMark
+	owner int8
+	till  int16
+	age   int16
+}
+
 type xServer struct {
 	run, repl, former uint8
-	born              int16
+	start, puts       uint8
+	copy              xCopy
 	mark              xMark
 	owner             int8 // of the lock's key; -1: free
 	till              int16
@@ -125,19 +155,22 @@ type xServer struct {
 }
 
 type xMemory struct {
-	identity          identity
-	run, repl         uint8
-	bornAt, changedAt int16
-	mark              xMark
-	markedAt          int16
-	writtenAt         int16
-	known, asked      int8 // in which order
-	begins            bool
-	rank              int8
-	pend              [xSlots]xPending
-	srv               int8 // where its connection leads; -1: none
-	conRun, conRepl   uint8
-	said              uint8 // xIdle and what follows
+	identity        identity
+	run, repl       uint8
+	start, puts     uint8
+	changedAt       int16
+	mark            xMark
+	markedAt        int16
+	writtenAt       int16
+	known, asked    int8 // in which order
+	seen            int16
+	ahead           int16 // xNever: not known
+	begins          bool
+	rank            int8
+	pend            [xSlots]xPending
+	srv             int8 // where its connection leads; -1: none
+	conRun, conRepl uint8
+	said            uint8 // xIdle and what follows
 }
 
 const (
@@ -156,9 +189,9 @@ type xPending struct {
 	srv               int8
 	ord               int8
 	at                int16 // when it was asked
-	age               int16 // of its mark then
+	age, back         int16 // of its mark then, and of its clock
 	run, repl, former uint8
-	uptime            int16
+	start, puts       uint8
 	mark              xMark // in the report; or what the write is to replace
 	newID             bool
 	redate            bool
@@ -247,6 +280,12 @@ func (x *explorer) saw(i int, r protocol.ServerReport) *protocol.MarkWrite {
 			r.At = x.clock.mono + 1<<11
 		}
 	}
+	switch x.sc.without {
+	case xStart:
+		r.Start, r.Mark.Start = 0, 0
+	case xPuts:
+		r.Puts, r.Mark.Puts = 0, 0
+	}
 	w := x.g.Saw(i, r)
 	m := &ms.Nodes[i]
 	switch x.sc.without {
@@ -261,7 +300,7 @@ func (x *explorer) saw(i int, r protocol.ServerReport) *protocol.MarkWrite {
 			}
 		}
 		if w == nil && m.begins && m.isNew() {
-			w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
+			w = m.rewrites(m.mark, m.mark.At)
 			w.All = len(ms.Nodes)
 		}
 	}
@@ -299,6 +338,7 @@ func (x *explorer) ticks(ns int64) int16 {
 		return xNever
 	}
 	d, t := ns-x.now, int64(x.sc.tick)
+	d = max(d, -9000*t) // long ago, and not never
 	if d < 0 {
 		return int16(-((-d + t - 1) / t))
 	}
@@ -325,10 +365,10 @@ func xNumber(s string, _ int) uint8 {
 }
 
 func (x *explorer) text(m xMark) string {
-	k := xMark{id: m.id, run: m.run, repl: m.repl, ver: m.ver, all: m.all}
+	k := xMark{id: m.id, run: m.run, repl: m.repl, start: m.start, puts: m.puts, ver: m.ver, all: m.all}
 	t, ok := x.texts[k]
 	if !ok {
-		t = fmt.Sprintf("m%d/%d/%d/%v/%d", m.id, m.run, m.repl, m.all, m.ver)
+		t = fmt.Sprintf("m%d/%d/%d/%d/%d/%v/%d", m.id, m.run, m.repl, m.start, m.puts, m.all, m.ver)
 		x.texts[k] = t
 	}
 	return t
@@ -341,16 +381,20 @@ func (x *explorer) mark(m xMark, aged bool, back int16) protocol.Mark {
 	}
 	p := protocol.Mark{
 		State: m.state, Text: x.text(m), ID: xNames[2][m.id], RunID: xNames[0][m.run], ReplID: xNames[1][m.repl],
-		At: int64(m.at) + 1_000_000, Uptime: time.Duration(m.at-m.born) * x.sc.tick, First: m.first,
+		At: int64(m.at) + 1_000_000, First: m.first, Start: int64(m.start), Puts: int64(m.puts),
 	}
 	if m.all {
 		p.All = xNodes
 	}
 	if aged {
 		p.Age = time.Duration(-m.at-back) * x.sc.tick
+		p.Now = xThen + time.Duration(x.clock.mono) - time.Duration(back)*x.sc.tick
 	}
 	return p
 }
+
+// xThen is what a node's clock shows more than ours.
+const xThen = 1 << 58
 
 type xError string
 
@@ -374,11 +418,15 @@ func (x *explorer) load(c *xClient) {
 		m := &c.m[i]
 		n := &ms.Nodes[i]
 		*n = Memory{
-			Identity: m.identity, runID: xNames[0][m.run], replID: xNames[1][m.repl], bornAt: x.ns(m.bornAt), changedAt: x.ns(m.changedAt),
+			Identity: m.identity, runID: xNames[0][m.run], replID: xNames[1][m.repl], start: int64(m.start), puts: int64(m.puts), changedAt: x.ns(m.changedAt),
 			markedAt: x.ns(m.markedAt), writtenAt: x.ns(m.writtenAt), knownAt: x.now - 1000 + int64(m.known), askedAt: x.now - 1000 + int64(m.asked), rank: int(m.rank), begins: m.begins,
+			seenAt: x.ns(m.seen), ahead: noClock,
 		}
-		if m.run == 0 {
-			n.bornAt = 0
+		if m.ahead != xNever && x.sc.without != xOldClock {
+			n.ahead = xThen + int64(m.ahead)*int64(x.sc.tick)
+		}
+		if x.sc.without == xOlder {
+			n.seenAt = LongAgo
 		}
 		switch m.mark.state {
 		case protocol.MarkPresent:
@@ -391,7 +439,7 @@ func (x *explorer) load(c *xClient) {
 		if n.settled(x.now) == nil {
 			x.g.settled[i].Store(nil)
 		} else {
-			x.sets[i] = settledMark{n.runID, n.replID, n.mark.Text}
+			x.sets[i] = settledMark{n.runID, n.replID, n.start, n.puts, n.mark.Text}
 			x.g.settled[i].Store(&x.sets[i])
 		}
 	}
@@ -410,17 +458,19 @@ func (x *explorer) store(c *xClient) {
 	for i := range c.m {
 		m, n := &c.m[i], &ms.Nodes[i]
 		m.identity, m.run, m.repl = n.Identity, xNumber(n.runID, 0), xNumber(n.replID, 1)
+		m.start, m.puts = uint8(n.start), uint8(n.puts)
 		m.changedAt, m.rank, m.begins = x.ticks(n.changedAt), int8(n.rank), n.begins && n.isNew()
-		if m.bornAt = 0; m.run > 0 {
-			m.bornAt = x.ticks(n.bornAt)
+		m.seen, m.ahead = x.ticks(n.seenAt), xNever
+		if n.ahead != noClock {
+			m.ahead = int16(time.Duration(n.ahead-xThen).Round(x.sc.tick) / x.sc.tick)
 		}
 		m.mark, m.markedAt, m.writtenAt, m.known, m.asked = xMark{state: n.mark.State}, 0, 0, 0, 0
 		if n.mark.State == protocol.MarkPresent {
 			ver := n.mark.Text[len(n.mark.Text)-1] - '0'
 			m.mark = xMark{state: n.mark.State, id: xNumber(n.mark.ID, 2), run: xNumber(n.mark.RunID, 0), repl: xNumber(n.mark.ReplID, 1), first: n.mark.First, all: n.mark.All > 0, ver: ver}
+			m.mark.start, m.mark.puts = uint8(n.mark.Start), uint8(n.mark.Puts)
 			m.markedAt = x.ticks(n.markedAt)
 			m.mark.at = int16(n.mark.At - 1_000_000)
-			m.mark.born = m.mark.at - int16(n.mark.Uptime/x.sc.tick)
 			if n.isNew() && x.now-n.writtenAt < int64(FirstUse) {
 				m.writtenAt = x.ticks(n.writtenAt)
 			} else {
@@ -466,7 +516,12 @@ func (x *explorer) later() int64 {
 	return x.clock.mono
 }
 
-// unused is an id that nothing has.
+// farBack is before what time a moment bars no more.
+func (x *explorer) farBack() int16 {
+	return max(x.sc.ttl, int16(FirstUse/x.sc.tick)) + 1
+}
+
+// unused is an id, or a start, that nothing has.
 func (w *xWorld) unused(kind int) uint8 {
 	var used [64]bool
 	see := func(m *xMark) {
@@ -477,11 +532,17 @@ func (w *xWorld) unused(kind int) uint8 {
 			used[m.repl] = true
 		case 2:
 			used[m.id] = true
+		case xStarts:
+			used[m.start] = true
 		}
 	}
 	for i := range w.s {
 		s := &w.s[i]
 		see(&s.mark)
+		see(&s.copy.mark)
+		if kind == xStarts {
+			used[s.start] = true
+		}
 		if kind == 0 {
 			used[s.run] = true
 		} else if kind == 1 {
@@ -492,6 +553,9 @@ func (w *xWorld) unused(kind int) uint8 {
 		for i := range w.c[k].m {
 			m := &w.c[k].m[i]
 			see(&m.mark)
+			if kind == xStarts {
+				used[m.start] = true
+			}
 			if kind == 0 {
 				used[m.run], used[m.conRun] = true, true
 			} else if kind == 1 {
@@ -500,6 +564,9 @@ func (w *xWorld) unused(kind int) uint8 {
 			for n := range m.pend {
 				p := &m.pend[n]
 				see(&p.mark)
+				if kind == xStarts {
+					used[p.start] = true
+				}
 				if kind == 0 {
 					used[p.run] = true
 				} else if kind == 1 {
@@ -513,10 +580,6 @@ func (w *xWorld) unused(kind int) uint8 {
 			return uint8(i)
 		}
 	}
-}
-
-func (x *explorer) uptime(s *xServer) time.Duration {
-	return (time.Duration(-s.born) * x.sc.tick) / time.Second * time.Second
 }
 
 // tell hands a report to a client's guard, and writes what that wants. hold: the write is held up.
@@ -552,7 +615,7 @@ func (x *explorer) tell(w *xWorld, c, i, srv int, r protocol.ServerReport, hold 
 }
 
 func (x *explorer) pendingWrite(w *xWorld, c, i, srv int, wr *protocol.MarkWrite, r protocol.ServerReport) xPending {
-	p := xPending{kind: 2, srv: int8(srv), first: wr.First, all: wr.All > 0, run: xNumber(wr.RunID, 0), repl: xNumber(wr.ReplID, 1), uptime: int16(wr.Uptime / x.sc.tick)}
+	p := xPending{kind: 2, srv: int8(srv), first: wr.First, all: wr.All > 0, run: xNumber(wr.RunID, 0), repl: xNumber(wr.ReplID, 1), start: uint8(wr.Start), puts: uint8(wr.Puts)}
 	// What is to be replaced is known by its text; no two marks have the same.
 	if wr.Old != "" {
 		for m, t := range x.texts {
@@ -586,7 +649,7 @@ func (x *explorer) write(w *xWorld, s *xServer, p *xPending, runID string, at in
 		same = x.text(s.mark) == x.text(p.mark)
 	}
 	if same || x.sc.without == xCompare {
-		m := xMark{state: protocol.MarkPresent, run: p.run, repl: p.repl, first: p.first, all: p.all}
+		m := xMark{state: protocol.MarkPresent, run: p.run, repl: p.repl, start: p.start, puts: p.puts, first: p.first, all: p.all}
 		if p.newID {
 			m.id = w.unused(2)
 		} else {
@@ -599,7 +662,6 @@ func (x *explorer) write(w *xWorld, s *xServer, p *xPending, runID string, at in
 		if !p.newID && !p.redate {
 			m.at = s.mark.at
 		}
-		m.born = m.at - p.uptime
 		s.mark = m
 	}
 	r.Mark = x.mark(s.mark, true, s.back)
@@ -619,10 +681,10 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 	cl.m[i].srv, cl.m[i].conRun, cl.m[i].conRepl = int8(srv), s.run, s.repl
 	x.load(cl)
 	if hold == 1 {
-		p := xPending{kind: 1, srv: int8(srv), run: s.run, repl: s.repl, former: s.former, uptime: int16(x.uptime(s) / x.sc.tick), mark: s.mark}
+		p := xPending{kind: 1, srv: int8(srv), run: s.run, repl: s.repl, former: s.former, start: s.start, puts: s.puts, mark: s.mark}
 		if s.mark.state == protocol.MarkPresent {
-			p.age = -s.mark.at
-			p.mark.at, p.mark.born = 0, 0
+			p.age, p.back = -s.mark.at-s.back, s.back
+			p.mark.at = 0
 		}
 		p.ord = 120 // the latest
 		for j := range cl.m {
@@ -636,8 +698,28 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 		x.store(cl)
 		return
 	}
+	r := x.report(s)
+	r.Asked = true
+	switch {
+	case unread:
+		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xErr(protocol.MarkUnread)}
+	case hold == askAcross && x.sc.without == xPutsBehind:
+		x.putBack(w, srv)
+		r.Mark = x.report(s).Mark
+	case hold == askAcross:
+		x.putBack(w, srv)
+		r.Puts = x.report(s).Puts
+	}
+	x.tell(w, c, i, srv, r, hold == 2)
+}
+
+// askAcross is of askHold: the copy of the node's data is put back between the answers.
+const askAcross = 3
+
+// report is what a server tells of itself now.
+func (x *explorer) report(s *xServer) protocol.ServerReport {
 	r := protocol.ServerReport{
-		Asked: true, RunID: xNames[0][s.run], ReplID: xNames[1][s.repl], FormerID: "0000", Role: "master", Uptime: x.uptime(s), Mark: x.mark(s.mark, true, s.back), At: x.later(),
+		RunID: xNames[0][s.run], ReplID: xNames[1][s.repl], FormerID: "0000", Role: "master", Start: int64(s.start), Puts: int64(s.puts), At: x.later(), Mark: x.mark(s.mark, true, s.back),
 	}
 	if s.former > 0 {
 		r.FormerID = xNames[1][s.former]
@@ -650,10 +732,26 @@ func (x *explorer) askHold(w *xWorld, c, i int, unread bool, hold int) {
 	}
 	if s.denied {
 		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("NOPERM")}
-	} else if unread {
-		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xErr(protocol.MarkUnread)}
 	}
-	x.tell(w, c, i, srv, r, hold == 2)
+	return r
+}
+
+// putBack puts the copy of a server's data in place.
+func (x *explorer) putBack(w *xWorld, srv int) {
+	s := &w.s[srv]
+	was := xCopy{true, s.mark, s.owner, s.till, 0}
+	for i := range w.s {
+		w.s[i].lost = false
+	}
+	s.mark, s.owner, s.till, s.lost, w.last = s.copy.mark, s.copy.owner, s.copy.till, x.sc.ahead, 0
+	if x.sc.rollback {
+		s.back += s.copy.age
+	} else {
+		s.puts++
+	}
+	if x.sc.swap {
+		s.copy = was
+	}
 }
 
 // holdUp adds what is held up; there must be room.
@@ -691,7 +789,7 @@ func (x *explorer) land(w *xWorld, c, i, slot int) {
 		return
 	}
 	r := protocol.ServerReport{
-		Asked: true, RunID: xNames[0][p.run], ReplID: xNames[1][p.repl], FormerID: "0000", Role: "master", Uptime: time.Duration(p.uptime) * x.sc.tick,
+		Asked: true, RunID: xNames[0][p.run], ReplID: xNames[1][p.repl], FormerID: "0000", Role: "master", Start: int64(p.start), Puts: int64(p.puts),
 		At: x.now - 1000 + int64(p.ord) + int64(p.at)*int64(x.sc.tick),
 	}
 	if p.former > 0 {
@@ -700,6 +798,7 @@ func (x *explorer) land(w *xWorld, c, i, slot int) {
 	if p.mark.state == protocol.MarkPresent {
 		r.Mark = x.mark(p.mark, false, 0)
 		r.Mark.Age = time.Duration(p.age) * x.sc.tick
+		r.Mark.Now = xThen + time.Duration(x.clock.mono) + time.Duration(p.at-p.back)*x.sc.tick
 	} else {
 		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
 	}
@@ -739,18 +838,13 @@ func (x *explorer) look(w *xWorld, c, i int) {
 	srv := int(m.srv)
 	s := &w.s[srv]
 	x.load(cl)
-	r := protocol.ServerReport{RunID: xNames[0][s.run], ReplID: xNames[1][s.repl], FormerID: "0000", Role: "master", Uptime: 0, Mark: x.mark(s.mark, false, 0), At: x.later()}
-	if s.former > 0 {
-		r.FormerID = xNames[1][s.former]
+	r := x.report(s)
+	if x.sc.bare {
+		r = protocol.ServerReport{RunID: r.RunID, At: r.At, Mark: r.Mark}
+		r.Mark.Age, r.Mark.Now = 0, 0
 	}
-	if s.follows {
-		r.Role = "slave"
-	}
-	if s.mark.state != protocol.MarkPresent {
-		r.Mark = protocol.Mark{State: protocol.MarkAbsent}
-	}
-	if s.denied {
-		r.Mark = protocol.Mark{State: protocol.MarkUnread, Err: xError("NOPERM")}
+	if x.sc.without == xPutsOften {
+		r.Puts = int64(m.puts)
 	}
 	x.tell(w, c, i, srv, r, false)
 	m.conRepl = s.repl
@@ -812,6 +906,9 @@ func (x *explorer) giveUp(w *xWorld, c int) {
 		if w.s[i].owner == int8(c) {
 			w.s[i].owner, w.s[i].till = -1, 0
 		}
+		if w.s[i].copy.owner == int8(c) {
+			w.s[i].copy.owner, w.s[i].copy.till = -1, 0
+		}
 	}
 }
 
@@ -824,10 +921,18 @@ func (x *explorer) pass(w *xWorld) {
 	}
 	for i := range w.s {
 		s := &w.s[i]
-		dec(&s.born)
 		if s.mark.state == protocol.MarkPresent {
 			dec(&s.mark.at)
-			dec(&s.mark.born)
+		}
+		if s.copy.has {
+			if dec(&s.copy.mark.at); x.sc.rollback {
+				s.copy.age++
+			}
+			if s.copy.owner >= 0 {
+				if s.copy.till--; s.copy.till <= 0 {
+					s.copy.owner, s.copy.till = -1, 0
+				}
+			}
 		}
 		if s.owner >= 0 {
 			if s.till--; s.till <= 0 {
@@ -850,10 +955,8 @@ func (x *explorer) pass(w *xWorld) {
 		}
 		for i := range c.m {
 			m := &c.m[i]
-			if m.run > 0 {
-				dec(&m.bornAt)
-			}
 			dec(&m.changedAt)
+			dec(&m.seen)
 			for n := xSlots - 1; n >= 0; n-- {
 				if p := &m.pend[n]; p.kind != 0 {
 					if p.at--; p.at < -x.sc.hold {
@@ -869,7 +972,6 @@ func (x *explorer) pass(w *xWorld) {
 					}
 				}
 				dec(&m.mark.at)
-				dec(&m.mark.born)
 			}
 		}
 	}
@@ -890,10 +992,11 @@ func (x *explorer) clip(w *xWorld) {
 	}
 	for i := range w.s {
 		s := &w.s[i]
-		add(&s.born)
 		if s.mark.state == protocol.MarkPresent {
 			add(&s.mark.at)
-			add(&s.mark.born)
+		}
+		if s.copy.has && s.copy.mark.state == protocol.MarkPresent {
+			add(&s.copy.mark.at)
 		}
 	}
 	for k := range w.c {
@@ -903,17 +1006,14 @@ func (x *explorer) clip(w *xWorld) {
 		}
 		for i := range c.m {
 			m := &c.m[i]
-			if m.run > 0 {
-				add(&m.bornAt)
-			}
 			add(&m.changedAt)
+			add(&m.seen)
 			if m.mark.state == protocol.MarkPresent {
 				add(&m.markedAt)
 				if m.known > 0 {
 					add(&m.writtenAt)
 				}
 				add(&m.mark.at)
-				add(&m.mark.born)
 			}
 		}
 	}
@@ -947,8 +1047,7 @@ func (x *explorer) order(w *xWorld) (order [xNodes]int) {
 		h := uint64(0)
 		s := &w.s[i]
 		mix := func(v int64) { h = (h ^ uint64(v+77777)) * 0x9E3779B97F4A7C15; h ^= h >> 29 }
-		mix(int64(s.born))
-		mix(int64(s.mark.state)<<40 | int64(s.mark.at)<<20 | int64(uint16(s.mark.born)))
+		mix(int64(s.mark.state)<<40 | int64(s.mark.at)<<20 | int64(s.puts))
 		mix(int64(s.owner)<<20 | int64(s.till))
 		if w.name[i] == int8(i) {
 			mix(3)
@@ -957,7 +1056,7 @@ func (x *explorer) order(w *xWorld) (order [xNodes]int) {
 		}
 		for k := range w.c {
 			m := &w.c[k].m[i]
-			mix(int64(m.identity)<<40 | int64(uint16(m.bornAt))<<20 | int64(uint16(m.changedAt)))
+			mix(int64(m.identity)<<40 | int64(uint16(m.seen))<<20 | int64(uint16(m.changedAt)))
 			mix(int64(m.mark.state)<<40 | int64(uint16(m.markedAt))<<8 | int64(m.said)<<2 | int64(m.srv))
 			mix(int64(m.known)<<40 | int64(m.asked)<<32 | int64(m.pend[0].kind)<<8 | int64(m.pend[0].ord))
 		}
@@ -996,8 +1095,8 @@ func (x *explorer) key(w *xWorld) uint64 {
 
 func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint64 {
 	b := x.buf[:0]
-	var ids [3][64]uint8
-	var next [3]uint8
+	var ids [4][64]uint8
+	var next [4]uint8
 	id := func(kind int, v uint8) {
 		if v == 0 {
 			b = append(b, 0)
@@ -1023,11 +1122,11 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 			id(2, m.id)
 			id(0, m.run)
 			id(1, m.repl)
+			id(xStarts, m.start)
 			t(m.at)
-			t(m.born)
 			flag(m.first)
 			flag(m.all)
-			b = append(b, m.ver)
+			b = append(b, m.ver, m.puts)
 		}
 	}
 	var rank [xClients]byte
@@ -1047,7 +1146,8 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 		id(0, s.run)
 		id(1, s.repl)
 		id(1, s.former)
-		t(s.born)
+		id(xStarts, s.start)
+		b = append(b, s.puts)
 		mark(&s.mark)
 		if s.owner >= 0 {
 			b = append(b, rank[s.owner]+1)
@@ -1055,6 +1155,16 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 			b = append(b, 0)
 		}
 		t(s.till)
+		if flag(s.copy.has); s.copy.has {
+			mark(&s.copy.mark)
+			if s.copy.owner >= 0 {
+				b = append(b, rank[s.copy.owner]+1)
+			} else {
+				b = append(b, 0)
+			}
+			t(s.copy.till)
+			t(s.copy.age)
+		}
 		flag(s.denied)
 		flag(s.full)
 		flag(s.follows)
@@ -1074,8 +1184,11 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 			b = append(b, byte(m.identity), m.said)
 			id(0, m.run)
 			id(1, m.repl)
-			t(m.bornAt)
+			id(xStarts, m.start)
+			b = append(b, m.puts)
 			t(m.changedAt)
+			t(m.seen)
+			t(m.ahead)
 			mark(&m.mark)
 			t(m.markedAt)
 			t(m.writtenAt)
@@ -1089,10 +1202,12 @@ func (x *explorer) encode(w *xWorld, order [xNodes]int, perm [xClients]int) uint
 				b = append(b, byte(p.ord))
 				t(p.at)
 				t(p.age)
+				t(p.back)
 				id(0, p.run)
 				id(1, p.repl)
 				id(1, p.former)
-				t(p.uptime)
+				id(xStarts, p.start)
+				b = append(b, p.puts)
 				mark(&p.mark)
 				flag(p.newID)
 				flag(p.redate)

@@ -134,6 +134,10 @@ func (st *guardStory) happens(t *testing.T, f []string) (told []string, ok bool)
 		n.lead(st.snaps[i])
 	case "flush":
 		n.flush()
+	case "again":
+		n.again(st.snaps[i])
+	case "swap":
+		n.swap(st.snaps[i])
 	case "redraw":
 		n.redraw()
 	case "delmark":
@@ -194,6 +198,9 @@ func (c *markClient) does(t *testing.T, st *guardStory, f []string) (told []stri
 			s = c.nodes[i].ask()
 		case "looks":
 			s = c.nodes[i].look()
+		case "sees":
+			s = c.nodes[i].ask()
+			s.Asked = false
 		case "noinfo":
 			s = protocol.ServerReport{Err: fakenode.Error("NOPERM this user has no permissions to run the 'info' command")}
 		case "busy":
@@ -220,7 +227,7 @@ func describe(w *protocol.MarkWrite) string {
 	}
 	what := "writes a mark"
 	if w.First {
-		what = fmt.Sprintf("writes a first mark, process up for %v", w.Uptime.Round(time.Second))
+		what = "writes a first mark"
 	}
 	if w.Old == "" {
 		return what + " where there is none"

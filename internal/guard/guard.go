@@ -265,6 +265,7 @@ var (
 	// ErrUnsure is why a grant is not counted whose node did not tell all that its votes rest on.
 	ErrUnsure  = errors.New("which server it is, and what it remembers, is not known, so its votes do not count")
 	errReplica = errors.New("it is a replica")
+	errUndated = errors.New("its memory mark is another one, of unknown age")
 	errNoMark  = errors.New("has no memory mark yet, so its votes do not count")
 )
 

@@ -129,7 +129,7 @@ func (f *fleet) wall() int64 { return f.c.Now().Mono/1000 + 1_000_000_000 + f.ah
 // ask asks a node who it is, which writes what the guard wants.
 func (f *fleet) ask(i int) {
 	f.c.Advance(time.Millisecond)
-	s := protocol.ServerReport{Asked: true, At: f.c.Now().Mono, RunID: f.run[i], ReplID: "r", FormerID: "0", Role: "master", Uptime: time.Hour}
+	s := protocol.ServerReport{Asked: true, At: f.c.Now().Mono, RunID: f.run[i], ReplID: "r", FormerID: "0", Role: "master"}
 	for range 5 {
 		s.Mark = protocol.ReadMark(f.marks[i], f.marks[i] != "", of(f.wall()))
 		f.c.Advance(time.Millisecond)
@@ -445,7 +445,7 @@ func randomReport(r *rand.Rand, i int) protocol.ServerReport {
 		return protocol.ServerReport{Err: []error{io.EOF, fakenode.Error("NOPERM no"), fakenode.Error("LOADING")}[r.IntN(3)]}
 	}
 	run := fmt.Sprint("run", i, r.IntN(2))
-	report := protocol.ServerReport{RunID: run, ReplID: "repl", Role: "master", Uptime: time.Duration(r.IntN(6)) * s, Asked: r.IntN(2) == 0}
+	report := protocol.ServerReport{RunID: run, ReplID: "repl", Role: "master", Start: int64(r.IntN(3)), Puts: int64(r.IntN(2)), Asked: r.IntN(2) == 0}
 	if r.IntN(12) == 0 {
 		report.Role = "slave"
 	}
@@ -457,7 +457,7 @@ func randomReport(r *rand.Rand, i int) protocol.ServerReport {
 	case 2: // not looked at
 	default:
 		how := []string{"first", "first", "later"}[r.IntN(3)]
-		text := fmt.Sprintf("id%d %d %d %s %s repl", r.IntN(2), 1_000_000, r.IntN(6)*1_000_000, how, run)
+		text := fmt.Sprintf("id%d %d %s %s repl %d %d", r.IntN(2), 1_000_000, how, run, r.IntN(3), r.IntN(2))
 		report.Mark = protocol.ReadMark(text, true, time.Duration(1+r.IntN(5))*s)
 	}
 	return report

@@ -23,23 +23,24 @@ func of(micros int64) time.Duration { return time.Duration(micros) * time.Micros
 
 func TestMarkText(t *testing.T) {
 	const micros = int64(1_800_000_000_000_000)
-	text := fmt.Sprintf("id %d 5000000 first run repl", micros)
+	text := fmt.Sprintf("id %d first run repl -5 7", micros)
 	m := protocol.ReadMark(text, true, of(micros+7))
 	require.Equal(t, protocol.Mark{
-		State: protocol.MarkPresent, Text: text, Age: 7 * time.Microsecond,
-		ID: "id", RunID: "run", ReplID: "repl", At: micros, Uptime: 5 * time.Second, First: true,
+		State: protocol.MarkPresent, Text: text, Age: 7 * time.Microsecond, Now: of(micros + 7),
+		ID: "id", RunID: "run", ReplID: "repl", At: micros, Start: -5, Puts: 7, First: true,
 	}, m)
 	require.Zero(t, protocol.ReadMark(text, true, 0).Age, "no TIME was asked")
 	require.Equal(t, -time.Hour, protocol.ReadMark(text, true, of(micros)-time.Hour).Age, "the clock was set back")
-	later := protocol.ReadMark("id 1 2 later run - and what a later version appends", true, of(1))
+	require.Equal(t, 3, protocol.ReadMark(text+" all3", true, 0).All)
+	later := protocol.ReadMark("id 1 later run repl 0 0", true, of(1))
 	require.Equal(t, "id", later.ID)
-	require.Empty(t, later.ReplID)
 	require.False(t, later.First)
 
 	for _, text := range []string{
-		"", " ", "x", "id 1 2 first run", "id x 2 first run repl", "id 1 x first run repl", "id 1 2 last run repl",
-		"id -1 2 first run repl", "id 1 -2 first run repl", "id 9223372036854775807 2 first run repl",
-		"id 1 9223372036854775807 first run repl", "id 9007199254740993 1 first run repl",
+		"", " ", "x", "id 1 first run", "id 1 first run repl", "id 1 first run repl 2", "id x first run repl 2 3", "id 1 last run repl 2 3",
+		"id 1 first run repl x 3", "id 1 first run repl 2 x", "id 1 first run repl 2 -3", "id -1 first run repl 2 3", "id 1 2 first run repl 2",
+		"id 9223372036854775807 first run repl 2 3", "id 9007199254740993 first run repl 2 3", "id 1 first run repl 9223372036854775808 3",
+		"id 1 first run repl 2 3 all", "id 1 first run repl 2 3 all0", "id 1 first run repl 2 3 4", "id 1 later run repl 2 3 all3", "id 1 first run repl 2 3 all3 more",
 	} {
 		m := protocol.ReadMark(text, true, of(micros))
 		assert.Empty(t, m.ID, "%q", text)
@@ -51,9 +52,9 @@ func TestMarkText(t *testing.T) {
 func TestMarkIsReadAsItWasWritten(t *testing.T) {
 	s := fakenode.New(func() int64 { return fakenode.Epoch })
 	for _, w := range []protocol.MarkWrite{
-		{ID: "a", Uptime: time.Hour, First: true, RunID: "run", ReplID: "repl"},
-		{ID: "b", At: 12345, Uptime: 1500 * time.Nanosecond, RunID: "run"},
-		{ID: "c", Uptime: protocol.MaxAge, RunID: "run", ReplID: "repl"},
+		{ID: "a", First: true, RunID: "run", ReplID: "repl", Start: 1_800_000_000, Puts: 3},
+		{ID: "b", At: 12345, RunID: "run", ReplID: "repl"},
+		{ID: "c", First: true, RunID: "run", ReplID: "repl", Start: -1, All: 5},
 	} {
 		w.Old, _, _ = s.Text(protocol.MarkKey)
 		val, err := s.Do(protocol.MarkRequest(protocol.MarkKey, &w)) // unknown script
@@ -66,16 +67,17 @@ func TestMarkIsReadAsItWasWritten(t *testing.T) {
 			at = fakenode.Epoch / int64(time.Microsecond)
 		}
 		require.Equal(t, protocol.Mark{
-			State: protocol.MarkPresent, Text: m.Text, Age: time.Duration(fakenode.Epoch/1000-at) * time.Microsecond,
-			ID: w.ID, RunID: w.RunID, ReplID: w.ReplID, At: at, Uptime: w.Uptime.Truncate(time.Microsecond), First: w.First,
+			State: protocol.MarkPresent, Text: m.Text, Age: time.Duration(fakenode.Epoch/1000-at) * time.Microsecond, Now: of(fakenode.Epoch / 1000),
+			ID: w.ID, RunID: w.RunID, ReplID: w.ReplID, At: at, Start: w.Start, Puts: w.Puts, First: w.First, All: w.All,
 		}, m)
+		require.Equal(t, m, protocol.ReadMark(w.Text(at), true, m.Now))
 		s.Scripts[protocol.MarkScript] = false
 	}
 }
 
 func FuzzMark(f *testing.F) {
-	f.Add("id 1800000000000000 5000000 first run repl", int64(1_800_000_000_000_000))
-	f.Add("id 9007199254740992 1 later run -", int64(0))
+	f.Add("id 1800000000000000 first run repl 1700000000 2 all3", int64(1_800_000_000_000_000))
+	f.Add("id 9007199254740992 later run repl 0 0", int64(0))
 	f.Fuzz(func(t *testing.T, text string, now int64) {
 		m := protocol.ReadMark(text, true, of(now%(1<<53)))
 		if m.ID == "" {
@@ -83,7 +85,7 @@ func FuzzMark(f *testing.F) {
 		}
 		c := ticktest.NewFakeClock()
 		g := New([]string{"0"}, 0, c, func(Degradation) {})
-		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Mark: m})
+		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Start: m.Start, Puts: m.Puts, Mark: m})
 		if left := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)
 		}
@@ -96,7 +98,7 @@ func TestWhatTheMarksScriptAnswers(t *testing.T) {
 		err  error
 		want protocol.MarkState
 	}{
-		"a mark":             {[]any{"id 1 2 first run repl", int64(5)}, nil, protocol.MarkPresent},
+		"a mark":             {[]any{"id 1 first run repl 2 3", int64(5)}, nil, protocol.MarkPresent},
 		"something else":     {[]any{int64(5)}, nil, protocol.MarkUnread},
 		"no list":            {"OK", nil, protocol.MarkUnread},
 		"no text":            {[]any{int64(1), int64(5)}, nil, protocol.MarkUnread},
@@ -141,8 +143,8 @@ func marked(t *testing.T, n int, fixed time.Duration) (*Guard, *ticktest.FakeClo
 	g, c := guardOf(n, fixed)
 	looks := make([]protocol.ServerReport, n)
 	for i := range n {
-		full := protocol.ServerReport{Asked: true, RunID: fmt.Sprint("a", i), ReplID: "r", FormerID: "0", Role: "master", Uptime: 3600 * s}
-		full.Mark = protocol.ReadMark(fmt.Sprintf("id%d 1000000 3600000000 first a%d r", i, i), true, of(int64(1000000+3600_000_000)))
+		full := protocol.ServerReport{Asked: true, RunID: fmt.Sprint("a", i), ReplID: "r", FormerID: "0", Role: "master"}
+		full.Mark = protocol.ReadMark(fmt.Sprintf("id%d 1000000 first a%d r 0 0", i, i), true, of(int64(1000000+3600_000_000)))
 		require.Nil(t, g.Saw(i, full))
 		looks[i] = protocol.ServerReport{RunID: full.RunID, Mark: protocol.Mark{State: protocol.MarkPresent, Text: full.Mark.Text}}
 	}
@@ -152,8 +154,8 @@ func marked(t *testing.T, n int, fixed time.Duration) (*Guard, *ticktest.FakeClo
 func TestLookThatDiffersBarsItsOwnBatch(t *testing.T) {
 	for name, change := range map[string]func(l *protocol.ServerReport){
 		"no mark":                func(l *protocol.ServerReport) { l.Mark = protocol.Mark{State: protocol.MarkAbsent} },
-		"another mark":           func(l *protocol.ServerReport) { l.Mark.Text = "new 1 1 later a0 r" },
-		"a mark of another data": func(l *protocol.ServerReport) { l.Mark.Text = "id0 1 1 later a0 other" },
+		"another mark":           func(l *protocol.ServerReport) { l.Mark.Text = "new 1 later a0 r 0 0" },
+		"a mark of another data": func(l *protocol.ServerReport) { l.Mark.Text = "id0 1 later a0 other 0 0" },
 		"no mark at all":         func(l *protocol.ServerReport) { l.Mark.Text = "garbage" },
 		"another process":        func(l *protocol.ServerReport) { l.RunID = "b" },
 		"a mark that is denied":  func(l *protocol.ServerReport) { l.Mark = protocol.MarkOfError(fakenode.Error("NOPERM")) },
@@ -175,19 +177,30 @@ func TestLookThatDiffersBarsItsOwnBatch(t *testing.T) {
 // Looks of several connections arrive in any order.
 func TestOlderLookDoesNotUnbar(t *testing.T) {
 	g, c, looks := marked(t, 3, 0)
-	before, gone, after := looks[0], looks[0], looks[0]
+	before, gone, after, asked := looks[0], looks[0], looks[0], looks[0]
 	gone.Mark = protocol.Mark{State: protocol.MarkAbsent}
-	after.Mark.Text = "new 1 1 later a0 r"
 	c.Advance(s)
+	at := c.Now().Mono
+	after.Mark.Text = "new 3602000000 later a0 r 0 0"
+	asked.Asked, asked.ReplID, asked.Mark.Text = true, "r", after.Mark.Text
+	ask := func() {
+		asked.At, asked.Time = c.Now().Mono, time.Hour+2*s+time.Duration(c.Now().Mono-at)
+		g.Saw(0, asked)
+	}
 	g.Saw(0, after)
 	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	require.ErrorIs(t, g.Why(0, s), errUndated)
+	ask()
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "it was just written")
 	c.Advance(s)
+	require.Equal(t, 9*s, leftOf(g, 0, 10*s), "its date counts")
 	g.Saw(0, before) // sent before the loss, and late
-	g.Saw(0, after)
-	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "the last that differs counts")
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+	ask()
+	require.Equal(t, 9*s, leftOf(g, 0, 10*s), "asking tells that it is over")
 	c.Advance(s)
 	g.Saw(0, after)
-	require.Equal(t, 9*s, leftOf(g, 0, 10*s), "and nothing else")
+	require.Equal(t, 8*s, leftOf(g, 0, 10*s), "and nothing else bars")
 	g.Saw(0, gone)
 	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
 }
@@ -196,20 +209,20 @@ func TestOlderLookDoesNotUnbar(t *testing.T) {
 // second has written: that is no loss, and the script shows it.
 func TestOlderAnswerToTheFullQuestionIsNoLoss(t *testing.T) {
 	g, _ := guardOf(3, 0)
-	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Uptime: 3600 * s, Mark: protocol.Mark{State: protocol.MarkAbsent}}
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.Mark{State: protocol.MarkAbsent}}
 	for i := range 3 {
 		full.RunID = fmt.Sprint("a", i)
 		w := g.Saw(i, full)
 		require.True(t, w.First)
 		written := full
-		written.Mark = protocol.ReadMark(fmt.Sprintf("%s 5 3600000000 first a%d r", w.ID, i), true, of(3600_000_005))
+		written.Mark = protocol.ReadMark(fmt.Sprintf("%s 5 first a%d r 0 0", w.ID, i), true, of(3600_000_005))
 		require.Nil(t, g.Saw(i, written))
 		require.NotNil(t, g.Saw(i, full), "it is to be written where it is gone")
 		require.Nil(t, g.Saw(i, written), "and was there")
 	}
 	require.Zero(t, leftOf(g, 0, 10*s))
 	written := full
-	written.Mark = protocol.ReadMark("other 6 3600000000 later a2 r", true, of(6))
+	written.Mark = protocol.ReadMark("other 6 later a2 r 0 0", true, of(6))
 	g.Saw(2, full)
 	g.Saw(2, written)
 	require.Equal(t, 10*s, leftOf(g, 2, 10*s), "it was gone")
@@ -262,7 +275,7 @@ func TestGuardOfManyConnections(t *testing.T) {
 // Without a mark that may be written there is no vote, until another client has written one.
 func TestMarkThatMayNotBeWritten(t *testing.T) {
 	g, _ := guardOf(3, 0)
-	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Uptime: 3600 * s, Mark: protocol.Mark{State: protocol.MarkAbsent}}
+	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.Mark{State: protocol.MarkAbsent}}
 	require.NotNil(t, g.Saw(0, full))
 	require.False(t, g.Ready(0))
 	refused := full
@@ -272,7 +285,7 @@ func TestMarkThatMayNotBeWritten(t *testing.T) {
 	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
 	require.ErrorContains(t, g.Why(0, 10*s), "NOPERM no script")
 	require.NotNil(t, g.Saw(0, full), "it is tried again")
-	full.Mark = protocol.ReadMark("id 1 1 later a r", true, of(11_000_001))
+	full.Mark = protocol.ReadMark("id 1 later a r 0 0", true, of(11_000_001))
 	g.Saw(0, full)
 	require.Zero(t, leftOf(g, 0, 10*s))
 }
@@ -291,7 +304,7 @@ func TestGuardTellsSinceWhenNodesRemember(t *testing.T) {
 	looks[1].Mark = protocol.Mark{State: protocol.MarkAbsent}
 	g.Saw(1, looks[1])
 	require.Zero(t, since(1), "no mark yet")
-	written := protocol.ServerReport{Asked: true, RunID: "a1", ReplID: "r", Mark: protocol.ReadMark("new 5 5 later a1 r", true, of(5))}
+	written := protocol.ServerReport{Asked: true, RunID: "a1", ReplID: "r", Mark: protocol.ReadMark("new 5 later a1 r 0 0", true, of(5))}
 	g.Saw(1, written)
 	require.WithinDuration(t, began.Add(time.Minute), since(1), 0)
 	g.Saw(2, protocol.ServerReport{Err: fakenode.Error("NOPERM")})
@@ -312,7 +325,7 @@ func TestTwinOfANodeIsSentNothing(t *testing.T) {
 		return all
 	}
 	leads := func(node int, to string) {
-		g.Saw(node, protocol.ServerReport{Asked: true, RunID: to, ReplID: "r", Uptime: 3600 * s, Mark: protocol.ReadMark("id0 1000000 3600000000 first "+to+" r", true, of(9e9))})
+		g.Saw(node, protocol.ServerReport{Asked: true, RunID: to, ReplID: "r", Mark: protocol.ReadMark("id0 1000000 first "+to+" r 0 0", true, of(9e9))})
 	}
 	require.Empty(t, duplicates())
 	leads(2, "a0")
@@ -330,4 +343,66 @@ func TestTwinOfANodeIsSentNothing(t *testing.T) {
 	require.Equal(t, []int{0}, duplicates())
 	leads(1, "d")
 	require.Empty(t, duplicates(), "addresses that moved back")
+}
+
+// What a node tells beside its mark, behind SETs or when it is asked.
+func TestWhatIsToldBesidesTheMark(t *testing.T) {
+	told := func(l protocol.ServerReport) protocol.ServerReport {
+		l.ReplID, l.FormerID, l.Role = "r", "0", "master"
+		return l
+	}
+	for name, c := range map[string]struct {
+		change func(l *protocol.ServerReport)
+		writes bool
+		why    error
+	}{
+		"the same":                       {func(*protocol.ServerReport) {}, false, nil},
+		"no master":                      {func(l *protocol.ServerReport) { l.Role = "slave" }, false, errReplica},
+		"nor by another name":            {func(l *protocol.ServerReport) { l.Role = "active-replica" }, false, errReplica},
+		"its start, for the first time":  {func(l *protocol.ServerReport) { l.Start = 5 }, false, nil},
+		"data was put in place":          {func(l *protocol.ServerReport) { l.Puts = 1 }, true, errNoMark},
+		"that, where no mark was read":   {func(l *protocol.ServerReport) { l.Puts, l.Mark = 1, protocol.Mark{} }, false, ErrUnsure},
+		"a mark that knows of a put":     {func(l *protocol.ServerReport) { l.ReplID, l.Mark.Text = "", "id0 1000000 first a0 r 0 1" }, false, ErrUnsure},
+		"a mark of another start":        {func(l *protocol.ServerReport) { l.Start, l.Mark.Text = 5, "id0 1000000 first a0 r 6 0" }, true, errNoMark},
+		"an unknown process":             {func(l *protocol.ServerReport) { l.RunID, l.ReplID = "b", "" }, false, ErrUnsure},
+		"another mark, and not its time": {func(l *protocol.ServerReport) { l.Mark.Text = "id 1000000 later a0 r 0 0" }, false, errUndated},
+	} {
+		g, _, looks := marked(t, 3, 0)
+		l := told(looks[0])
+		c.change(&l)
+		w := g.Saw(0, l)
+		require.Equal(t, c.writes, w != nil, name)
+		if c.writes {
+			require.False(t, w.First, name)
+			require.NotEqual(t, "id0", w.ID, name)
+			require.Equal(t, l.Puts, w.Puts, name)
+			require.Equal(t, l.Start, w.Start, name)
+		}
+		if c.why == nil {
+			require.Zero(t, leftOf(g, 0, 10*s), name)
+			require.True(t, g.Ready(0), name)
+			continue
+		}
+		require.Equal(t, 10*s, leftOf(g, 0, 10*s), name)
+		require.ErrorIs(t, g.Why(0, s), c.why, name)
+		require.False(t, g.Ready(0), name)
+	}
+}
+
+// The start of a process is compared where both are told.
+func TestAnotherStartIsAnotherProcess(t *testing.T) {
+	g, _, looks := marked(t, 3, 0)
+	l := looks[0]
+	l.ReplID, l.FormerID, l.Role, l.Start = "r", "0", "master", 5
+	require.Nil(t, g.Saw(0, l))
+	require.Zero(t, leftOf(g, 0, 10*s))
+	l.Start = 0
+	require.Nil(t, g.Saw(0, l), "it does not tell this time")
+	require.Zero(t, leftOf(g, 0, 10*s))
+	l.Start = 6
+	l.Mark.Text = "id0 1000000 first a0 r 5 0"
+	w := g.Saw(0, l)
+	require.NotNil(t, w)
+	require.Equal(t, int64(6), w.Start)
+	require.NotZero(t, leftOf(g, 0, 10*s))
 }

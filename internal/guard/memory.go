@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -15,9 +16,12 @@ import (
 // them.
 //
 // A node may vote for a lock of guard period G once its data has been remembering for G: by then every lease that it
-// may have forgotten is over. There are two witnesses: a change that this client saw itself, which counts from that
-// moment, and the mark, which tells the clients that come later. G is never less than FirstUse. Where the node does not
-// tell which server it is, or its mark cannot be read, written or dated, for whatever reason, it has no vote.
+// may have forgotten is over. The mark tells since when that is. A client that knew other data there has its own memory
+// as a second witness, against a clock that was set forward since: see adopt. A mark is one of this data if it was
+// written under the run id, the replication id and the start that the node tells, and under the number of times that
+// its process was told to put other data in place: a mark that came back with a copy has a smaller number. G is never
+// less than FirstUse. Where the node does not tell which server it is, or its mark cannot be read, written or dated, for
+// whatever reason, it has no vote.
 //
 // There is one exception, for a fleet that is used for the first time. A mark says whether
 // anything was there when it was written. A client that finds new marks on all N nodes, where nothing
@@ -34,13 +38,15 @@ import (
 type Memory struct {
 	Identity      identity
 	runID, replID string
-	bornAt        int64         // when its process started, at the latest
-	changedAt     int64         // when we saw other data there than before; LongAgo: never
+	start, puts   int64         // as ServerReport has them
+	changedAt     int64         // since when there is other data than we knew, at the latest; LongAgo: we knew none
 	mark          protocol.Mark // MarkPresent only while it fits this process and its data
 	markedAt      int64         // latest time at which it may have been written: bars count from it
 	writtenAt     int64         // earliest such time: newFor counts from it
 	knownAt       int64         // when we were first told of it
 	askedAt       int64         // when we last asked for what showed it
+	seenAt        int64         // when we last asked for what showed the data that we know, or knew; LongAgo: never
+	ahead         int64         // by how much the node's clock was ahead of ours then, at least; noClock: not told
 	err           error         // why that is uncertain, as the node says
 	begins        bool          // its fleet's first use began with it, see Memories.begin
 	rank          int           // order in which nodes were first seen to lead to their processes
@@ -85,7 +91,7 @@ func NewMemories(n int, fixed bool) *Memories {
 }
 
 func (ms *Memories) grow() {
-	ms.Nodes = append(ms.Nodes, Memory{changedAt: LongAgo})
+	ms.Nodes = append(ms.Nodes, Memory{changedAt: LongAgo, seenAt: LongAgo, ahead: noClock})
 }
 
 // Slept takes in by how much our wall clock is ahead of the monotonic one, which stands still while the machine
@@ -102,16 +108,23 @@ func (ms *Memories) Slept(ahead int64) {
 // forward.
 func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.MarkWrite, look bool) {
 	m := &ms.Nodes[i]
-	if s.Err != nil || s.RunID == "" {
+	if s.Err != nil || s.RunID == "" || s.RunID != m.runID && s.ReplID == "" {
 		m.doubt(s.Err)
 		return nil, false
 	}
-	if m.meet(s, now) {
+	if s.Mark.State == protocol.MarkPresent && s.Mark.ID == "" {
+		s.Mark.Read()
+	}
+	if s.Time > 0 {
+		s.Mark = s.Mark.Aged(s.Time)
+	}
+	if m.meet(s) {
 		ms.ranks++
 		m.rank = ms.ranks
 	}
 	before, met := m.mark.ID, false
 	w = m.consider(s, now)
+	m.sawAgain(s, now)
 	switch {
 	case m.mark.State != protocol.MarkPresent:
 		m.begins = false
@@ -123,7 +136,7 @@ func (ms *Memories) See(i int, s protocol.ServerReport, now int64) (w *protocol.
 	look = ms.begin(i, met, now)
 	if w == nil && m.begins && m.isNew() {
 		// However late this comes: the script finds the same mark only where the same data is.
-		w = m.rewrites(m.mark, m.mark.At, m.mark.Uptime)
+		w = m.rewrites(m.mark, m.mark.At)
 		w.All = len(ms.Nodes)
 	}
 	return w, look
@@ -178,29 +191,35 @@ func (m *Memory) isNew() bool {
 // doubt takes in that the node did not tell what its vote rests on. What was known is judged by when it tells again.
 func (m *Memory) doubt(err error) { m.Identity, m.err = IdentityUncertain, err }
 
-// meet compares the ids with those that are known, and reports whether it is a new process.
-func (m *Memory) meet(s protocol.ServerReport, now int64) bool {
+// meet compares what the node tells of itself with what is known, and reports whether it is a new process. A look at the
+// mark alone tells nothing of it.
+func (m *Memory) meet(s protocol.ServerReport) bool {
 	m.Identity, m.err = identityKnown, nil
-	if s.RunID != m.runID {
+	if s.RunID != m.runID || s.ReplID != "" && anotherStart(s.Start, m.start) {
 		if m.runID != "" {
-			m.changedAt = now
+			m.changedAt = m.barred()
 		}
-		// INFO counts seconds from a clock that it reads now and then, so it may be up to a
-		// second ahead. A clock that was set back must not make a node younger than new.
-		age := min(max(s.Uptime-time.Second, 0), protocol.MaxAge)
-		*m = Memory{Identity: identityKnown, runID: s.RunID, replID: s.ReplID, bornAt: now - int64(age), changedAt: m.changedAt}
+		*m = Memory{
+			Identity: identityKnown, runID: s.RunID, replID: s.ReplID, start: s.Start, puts: s.Puts,
+			changedAt: m.changedAt, seenAt: m.seenAt, ahead: m.ahead,
+		}
 		return true
 	}
-	if s.ReplID == "" || s.ReplID == m.replID {
+	if s.ReplID == "" {
 		return false
 	}
-	told := m.replID != ""
-	m.replID = s.ReplID
-	if told && !noFormer(s.FormerID) || !told && m.mark.State == protocol.MarkPresent && m.mark.ReplID != s.ReplID {
-		m.change(now)
+	m.start, m.puts = cmp.Or(s.Start, m.start), s.Puts
+	if s.ReplID != m.replID {
+		m.replID = s.ReplID
+		if !noFormer(s.FormerID) {
+			m.change(m.barred())
+		}
 	}
 	return false
 }
+
+// anotherStart reports whether two starts, where both are told, are those of two processes.
+func anotherStart(a, b int64) bool { return a != 0 && b != 0 && a != b }
 
 // noFormer reports whether a master with a new replication id was no replica meanwhile. A
 // master draws one without any loss when its first replica comes, and some time after the
@@ -215,39 +234,66 @@ func (m *Memory) forget() {
 	}
 }
 
-// change notes that the node's data is not what it was.
-func (m *Memory) change(now int64) {
-	m.changedAt = now
+// change notes that the node's data is not what it was, and since when nothing speaks against what is there instead, as
+// far as its mark does not tell.
+func (m *Memory) change(at int64) {
+	m.changedAt = at
 	m.forget()
+}
+
+// barred is from when what we know keeps the node from voting. What takes its place does so from no earlier time.
+func (m *Memory) barred() int64 {
+	if m.mark.State != protocol.MarkPresent {
+		return max(m.changedAt, LongAgo+1) // something was known
+	}
+	return max(m.changedAt, m.markedAt)
+}
+
+// sawAgain notes that the data that we know was there when this was asked for.
+func (m *Memory) sawAgain(s protocol.ServerReport, now int64) {
+	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent || s.Mark.State != protocol.MarkPresent || s.Mark.Text != m.mark.Text || s.At < m.seenAt {
+		return
+	}
+	m.seenAt = s.At
+	if s.Mark.Now > 0 {
+		m.ahead = int64(s.Mark.Now) - now
+	}
 }
 
 // consider takes in the mark, once the ids have been.
 func (m *Memory) consider(s protocol.ServerReport, now int64) *protocol.MarkWrite {
 	seen := s.Mark
-	if seen.State == protocol.MarkPresent && seen.ID == "" {
-		seen.Read()
-	}
 	switch {
-	case s.Role == "slave": // it may become a master again unseen
+	case s.Role != "" && s.Role != "master": // it may become a master again unseen
 		m.doubt(errReplica)
-		m.change(now)
+		m.change(m.barred())
 		return nil
 	case seen.State == protocol.MarkUnread:
-		if seen.Err != nil {
+		if seen.Err != nil || m.mark.State == protocol.MarkPresent && m.mark.Puts != m.puts {
 			m.doubt(seen.Err)
 		}
 		return nil
 	}
 	known := m.mark.State == protocol.MarkPresent
-	switch same := known && seen.ID == m.mark.ID && seen.RunID == m.runID; {
+	same := known && seen.ID == m.mark.ID && seen.RunID == m.runID
+	other := seen.RunID == m.runID && (seen.Puts != m.puts || anotherStart(seen.Start, m.start))
+	switch {
+	case other && s.ReplID == "":
+		m.doubt(nil) // what we know of the node may be over; asking tells
+		return nil
+	case same && other:
+		m.change(now)
 	case same && s.Asked && s.ReplID != "" && seen.ReplID != m.replID && seen.ReplID != m.mark.ReplID:
 		// Two ids were drawn since we asked last, and another client saw the first. Whether the data
 		// is the same is not to be told from here, and no later answer would tell it.
 		m.change(now)
 	case same:
 		return m.again(seen, s.Asked)
+	case m.fits(seen) && seen.Now == 0:
+		m.doubt(errUndated) // a look does not date it; asking does
+		return nil
 	case m.fits(seen):
-		return m.adopt(seen, known, s.At, now)
+		return m.adopt(seen, s.At, now)
 	case known && !s.Asked:
 		m.change(now)
 	case !known:
@@ -256,7 +302,7 @@ func (m *Memory) consider(s protocol.ServerReport, now int64) *protocol.MarkWrit
 	// If we know a mark and were answered late, the script finds that mark and writes nothing. Otherwise the next
 	// look sees what it wrote.
 	first := seen.State == protocol.MarkAbsent && m.changedAt == LongAgo && !known
-	return m.writes(seen, "", 0, time.Duration(now-m.bornAt), first)
+	return &protocol.MarkWrite{Old: seen.Text, First: first, RunID: m.runID, ReplID: m.replID, Start: m.start, Puts: m.puts}
 }
 
 // again takes in the mark that we know, found again by its id.
@@ -276,43 +322,51 @@ func (m *Memory) again(seen protocol.Mark, asked bool) *protocol.MarkWrite {
 	default:
 		// The replication id was drawn anew for the same data, and the mark is bound to it for
 		// clients that come later.
-		return m.rewrites(seen, seen.At, seen.Uptime)
+		return m.rewrites(seen, seen.At)
 	}
 }
 
 // fits reports whether a mark is one of this process and its data.
 func (m *Memory) fits(seen protocol.Mark) bool {
-	return seen.ID != "" && seen.RunID == m.runID && (m.replID == "" || seen.ReplID == m.replID)
+	return seen.ID != "" && seen.RunID == m.runID && seen.ReplID == m.replID && seen.Puts == m.puts && !anotherStart(seen.Start, m.start)
 }
 
 // adopt takes in a mark that fits and is new to us. One from the future, as a clock that
 // was set back leaves it, would bar the node to every client that comes until then; it is
 // given the present date, and keeps its id for clients that know it.
-func (m *Memory) adopt(seen protocol.Mark, known bool, asked, now int64) *protocol.MarkWrite {
-	if known {
-		m.changedAt = now
-	}
-	m.mark = seen
+//
+// Where we knew other data, this mark was written once that was gone, so after our last look at it. It is dated by the
+// node's clock as it is, and as it was when we looked: one that was set forward since makes no mark older. A mark
+// that is older than that look stood beside what we knew: the name led to another server, or this answer is late. Then
+// it tells nothing of what became of the data, and the bar counts from now.
+func (m *Memory) adopt(seen protocol.Mark, asked, now int64) *protocol.MarkWrite {
 	age := int64(min(max(seen.Age, 0), protocol.MaxAge))
-	m.markedAt, m.writtenAt = now-age, asked-age
+	written := now - age
+	if m.ahead != noClock {
+		written = max(written, min(now, int64(seen.Now)-age-m.ahead))
+	}
+	switch {
+	case written < m.seenAt:
+		m.changedAt = now
+	case m.mark.State == protocol.MarkPresent || m.changedAt != LongAgo:
+		m.changedAt = max(m.barred(), written)
+	}
+	m.mark, m.markedAt, m.writtenAt = seen, written, asked-age
 	if seen.Age < -time.Second {
 		m.writtenAt = LongAgo // grants may have counted on it
-		w := m.rewrites(seen, 0, time.Duration(now-m.bornAt))
+		w := m.rewrites(seen, 0)
 		w.First = w.All > 0
 		return w
 	}
 	return nil
 }
 
-// rewrites is the mark that is there, with what was told of its node since.
-func (m *Memory) rewrites(seen protocol.Mark, at int64, uptime time.Duration) *protocol.MarkWrite {
-	w := m.writes(seen, seen.ID, at, uptime, seen.First)
-	w.All = seen.All
-	return w
-}
-
-func (m *Memory) writes(over protocol.Mark, id string, at int64, uptime time.Duration, first bool) *protocol.MarkWrite {
-	return &protocol.MarkWrite{Old: over.Text, ID: id, At: at, Uptime: min(uptime, protocol.MaxAge), First: first, RunID: m.runID, ReplID: m.replID}
+// rewrites is the mark that is there, bound to the replication id that its node has now.
+func (m *Memory) rewrites(seen protocol.Mark, at int64) *protocol.MarkWrite {
+	return &protocol.MarkWrite{
+		Old: seen.Text, ID: seen.ID, At: at, First: seen.First, All: seen.All,
+		RunID: m.runID, ReplID: m.replID, Start: seen.Start, Puts: seen.Puts,
+	}
 }
 
 // Bar is for how much longer grants of a node do not count under a guard of this period; 0: they count, until See
@@ -384,12 +438,16 @@ func (m *Memory) quiet(all int) int64 {
 }
 
 // settledMark is a mark that says nothing new where it is found again.
-type settledMark struct{ runID, replID, text string }
+type settledMark struct {
+	runID, replID string
+	start, puts   int64
+	text          string
+}
 
-// isAll reports whether a look shows nothing else.
+// isAll reports whether a look shows nothing else. One that brings the node's time does.
 func (k *settledMark) isAll(s *protocol.ServerReport) bool {
-	return !s.Asked && s.Err == nil && s.Role != "slave" && s.RunID == k.runID && (s.ReplID == "" || s.ReplID == k.replID) &&
-		s.Mark.State == protocol.MarkPresent && s.Mark.Text == k.text
+	return !s.Asked && s.Err == nil && s.Time == 0 && s.RunID == k.runID && s.Mark.State == protocol.MarkPresent && s.Mark.Text == k.text &&
+		(s.ReplID == "" || s.Role == "master" && s.ReplID == k.replID && s.Start == k.start && s.Puts == k.puts)
 }
 
 // settled is the mark where finding it again changes nothing, nil if anything would.
@@ -397,7 +455,7 @@ func (m *Memory) settled(now int64) *settledMark {
 	if m.Identity != identityKnown || m.mark.State != protocol.MarkPresent || m.isNew() && (m.begins || now-m.writtenAt < int64(newFor)) {
 		return nil
 	}
-	return &settledMark{m.runID, m.replID, m.mark.Text}
+	return &settledMark{m.runID, m.replID, m.start, m.puts, m.mark.Text}
 }
 
 // duplicateOf is the node that was seen first of those that lead to the same server as this one; -1 if
@@ -418,4 +476,5 @@ func (ms *Memories) duplicateOf(i int) int {
 const (
 	LongAgo = math.MinInt64 / 2
 	notYet  = math.MaxInt64
+	noClock = math.MaxInt64
 )

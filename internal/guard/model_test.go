@@ -33,7 +33,8 @@ type markRules struct {
 	noLook    bool          // only new connections are asked
 	infoLazy  time.Duration // the replication id is read after so long
 	infoIdle  bool          // ... and if the last SET was answered longer ago than a copy takes
-	noReplID  bool          // it is not told
+	noReplID  bool          // it does not count
+	noPuts    bool          // the server counts no commands
 	noFormer  bool          // a new one is always taken for one that was drawn anew
 	// What is changed in the guard.
 	after func(m *Memory)
@@ -201,7 +202,7 @@ func (w *markModel) perhaps(times, i int) {
 	}
 	n := w.nodes[i]
 	w.lastFault = w.now
-	switch w.r.IntN(7) {
+	switch w.r.IntN(8) {
 	case 0:
 		w.say("node %d restarts", i)
 		n.restart(nil)
@@ -228,6 +229,12 @@ func (w *markModel) perhaps(times, i int) {
 		w.lastFault = 0
 	case 6:
 		w.misc(i)
+	case 7:
+		if w.rules.noPuts {
+			return
+		}
+		w.say("node %d has a copy of its data put back", i)
+		n.swap(w.saved[i])
 	}
 	if w.rules.ahead && w.lastFault > 0 {
 		w.aheadAt[i] = w.lastFault + w.r.Int64N(int64(modelTTL))
@@ -256,7 +263,15 @@ func (w *markModel) misc(i int) {
 // tell hands the guard what a row's clients see of it.
 func (w *markModel) tell(c *modelClient, i int, s protocol.ServerReport) {
 	if w.rules.noReplID {
-		s.ReplID = ""
+		if s.ReplID != "" {
+			s.ReplID = "any"
+		}
+		if s.Mark.State == protocol.MarkPresent {
+			s.Mark.ReplID = "any"
+		}
+	}
+	if w.rules.noPuts {
+		s.Puts, s.Mark.Puts = 0, 0
 	}
 	if w.rules.noFormer {
 		s.FormerID = "0"
@@ -440,6 +455,7 @@ func TestMarkModelKeepsOneHolder(t *testing.T) {
 	}{
 		{"everything looked at behind the SETs", markRules{}},
 		{"the replication id once a second, or after a pause", markRules{infoLazy: time.Second, infoIdle: true}},
+		{"servers that count no commands", markRules{noPuts: true}},
 		{"even numbers", markRules{nodes: []int{2, 4, 6}}},
 		{"the mark is evicted", markRules{evict: true}},
 		{"clocks are set back", markRules{clocks: true}},
@@ -474,10 +490,10 @@ func TestMarkModelNeedsEachRule(t *testing.T) {
 		{"the look goes ahead of the SETs", markRules{lookAhead: true}, 1},
 		{"the look goes behind them, after 100 ms", markRules{lookLazy: 100 * time.Millisecond}, 1},
 		{"no look", markRules{noLook: true}, 1},
-		{"not bound to the replication id", markRules{noReplID: true}, 1},
-		{"every new replication id is taken for one that was drawn anew", markRules{noFormer: true}, 1},
+		{"not bound to the replication id, and no commands counted", markRules{noReplID: true, noPuts: true}, 1},
+		{"every new replication id is taken for one that was drawn anew, and no commands counted", markRules{noFormer: true, noPuts: true}, 1},
 		{"the replication id is read once a second", markRules{infoLazy: time.Second, quick: true}, 1},
-		{"what we saw change does not count", markRules{stay: true, ahead: true, after: func(m *Memory) { m.changedAt = LongAgo }}, 1},
+		{"what we saw change does not count", markRules{stay: true, ahead: true, after: func(m *Memory) { m.changedAt, m.seenAt, m.ahead = LongAgo, LongAgo, noClock }}, 1},
 		{"a mark's age does not count", markRules{after: func(m *Memory) { m.markedAt = LongAgo }}, 1},
 		{"a first mark counts at once", markRules{newcomers: true, after: func(m *Memory) {
 			if m.mark.First {

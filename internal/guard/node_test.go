@@ -18,6 +18,7 @@ type markNode struct {
 	now     *int64 // true time, nanoseconds
 	skew    int64  // of its wall clock
 	run     int    // process
+	puts    int64  // how often it was told to put other data in place
 	repl    int    // replication id
 	former  int    // and the one before; 0: none
 	copies  int    // ids given to it so far
@@ -43,8 +44,7 @@ func (n *markNode) id(of int, what string) string {
 func (n *markNode) ask() protocol.ServerReport {
 	s := protocol.ServerReport{
 		Asked: true, At: *n.now, RunID: n.id(n.run, "run"), ReplID: n.id(n.repl, "repl"), FormerID: "0000000000", Role: "master",
-		Uptime: time.Duration(*n.now-n.bornAt) / time.Second * time.Second,
-		Mark:   n.read(time.Duration(n.wall())),
+		Start: n.bornAt / int64(time.Second), Puts: n.puts, Time: time.Duration(n.wall()), Mark: n.read(time.Duration(n.wall())),
 	}
 	if n.former > 0 {
 		s.FormerID = n.id(n.former, "repl")
@@ -70,7 +70,7 @@ func (n *markNode) read(now time.Duration) protocol.Mark {
 
 // write does what the guard wants, and answers with what is there then.
 func (n *markNode) write(w *protocol.MarkWrite) protocol.ServerReport {
-	s := n.ask()
+	s := protocol.ServerReport{Asked: true, At: *n.now, RunID: n.id(n.run, "run")}
 	if n.replica {
 		s.Mark = protocol.MarkOfError(fakenode.Error("READONLY You can't write against a read only replica."))
 		return s
@@ -105,7 +105,7 @@ func (n *markNode) put(data map[string]*fakenode.Key) {
 
 // restart has a new process; one that loads a snapshot may keep the replication id.
 func (n *markNode) restart(data map[string]*fakenode.Key) {
-	n.run, n.bornAt, n.replica = n.newID(), *n.now, false
+	n.run, n.puts, n.bornAt, n.replica = n.newID(), 0, *n.now, false
 	if n.former = 0; data == nil {
 		n.repl = n.newID()
 	}
@@ -114,17 +114,33 @@ func (n *markNode) restart(data map[string]*fakenode.Key) {
 
 // promote puts a replica in the node's place: another process, and no young one.
 func (n *markNode) promote(data map[string]*fakenode.Key, up time.Duration) {
-	n.run, n.bornAt, n.replica = n.newID(), *n.now-int64(up), false
+	n.run, n.puts, n.bornAt, n.replica = n.newID(), 0, *n.now-int64(up), false
 	n.former, n.repl = n.repl, n.newID()
 	n.put(data)
 }
 
 // follow makes it a replica, and lead a master again, with its master's data.
-func (n *markNode) follow() { n.replica = true }
+func (n *markNode) follow() {
+	n.replica = true
+	n.puts++
+}
 
 func (n *markNode) lead(data map[string]*fakenode.Key) {
 	n.former, n.repl = n.newID(), n.newID()
 	n.replica = false
+	n.puts++
+	n.put(data)
+}
+
+// again has a process that starts with the run id of the one before, and this data.
+func (n *markNode) again(data map[string]*fakenode.Key) {
+	n.puts, n.bornAt, n.replica, n.former = 0, *n.now, false, 0
+	n.put(data)
+}
+
+// swap is SWAPDB, or DEBUG RELOAD: other data is in place, of the same process.
+func (n *markNode) swap(data map[string]*fakenode.Key) {
+	n.puts++
 	n.put(data)
 }
 

@@ -48,17 +48,14 @@ func (f *realMarks) do(c *redis.Client, args ...any) any {
 // ask is the full question, look the mark alone.
 func (f *realMarks) ask(i int) protocol.ServerReport {
 	c, at := f.clients[i], f.clock.Now().Mono
-	server, replication := protocol.ParseInfo(f.do(c, "INFO", "server").(string)), protocol.ParseInfo(f.do(c, "INFO", "replication").(string))
 	text, present := f.do(c, "GET", protocol.MarkKey).(string)
 	now, err := c.Time(context.Background()).Result()
 	require.NoError(f.t, err)
-	up, ok := server.Uptime()
-	require.True(f.t, ok)
-	return protocol.ServerReport{
-		Asked: true, At: at, RunID: server.RunID(), Uptime: up, Role: replication["role"],
-		ReplID: replication["master_replid"], FormerID: replication["master_replid2"],
-		Mark: protocol.ReadMark(text, present, time.Duration(now.UnixNano())),
-	}
+	s := protocol.ServerReport{Asked: true, At: at, Time: time.Duration(now.UnixNano()), Mark: protocol.ReadMark(text, present, 0)}
+	require.NoError(f.t, s.ReadServer(f.do(c, "INFO", "server").(string)))
+	require.NoError(f.t, s.ReadReplication(f.do(c, "INFO", "replication").(string)))
+	require.NoError(f.t, s.ReadCommands(f.do(c, "INFO", "commandstats").(string)))
+	return s
 }
 
 func (f *realMarks) look(i int) protocol.ServerReport {
@@ -72,7 +69,7 @@ func (f *realMarks) look(i int) protocol.ServerReport {
 func (f *realMarks) tell(g *Guard, i int, s protocol.ServerReport) (wrote bool) {
 	for w := g.Saw(i, s); w != nil; w = g.Saw(i, s) {
 		wrote = true
-		s = f.ask(i)
+		s = protocol.ServerReport{Asked: true, At: f.clock.Now().Mono, RunID: s.RunID}
 		s.Mark = protocol.ReadWritten(f.clients[i].Eval(context.Background(), protocol.MarkScript.Source, []string{protocol.MarkKey}, w.Args()).Result())
 	}
 	return wrote

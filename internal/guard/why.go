@@ -28,9 +28,9 @@ func (ms *Memories) Why(i int, names []string) string {
 }
 
 const (
-	whyChanged  = "restarted or replaced, or its data may be lost, so it may have forgotten locks"
+	whyChanged  = "restarted or replaced, or its data may be lost, or other data was put into it, so it may have forgotten locks"
 	whySetBack  = "its clock was set back, so since when it remembers locks is not known"
-	whyLater    = "restarted or replaced, or its data may be lost, or its clock was set back, so it may have forgotten locks"
+	whyLater    = "restarted or replaced, or its data may be lost, or other data was put into it, or its clock was set back, so it may have forgotten locks"
 	whyOthers   = "young memory mark, confirmed by clients of %s: this list has %d"
 	whyNewFleet = "new fleet: %s not seen yet"
 	whyFirst    = "had no memory mark: new, or restarted, replaced or emptied, so it may have forgotten locks"

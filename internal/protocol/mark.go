@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,16 +30,17 @@ type Mark struct {
 	// Age is the node's TIME less that of the mark, at the moment it was read. It is
 	// negative if the node's clock was set back since. 0 where only the key was read.
 	Age time.Duration
-	Err error // why it is unread
+	Now time.Duration // the node's TIME at that moment, since 1970; 0 where only the key was read
+	Err error         // why it is unread
 
 	// What follows is read from the text; see Read.
 
 	ID            string // random; empty: the text is no mark
-	RunID, ReplID string // under which it was written; ReplID is empty if not known then
-	At            int64  // when, in microseconds of the node since 1970
-	Uptime        time.Duration
-	First         bool // nothing was there, and its writer had never seen anything there
-	All           int  // on how many nodes, all of the fleet, that was so at one time; 0: not known
+	At            int64  // when it was written, in microseconds of the node since 1970
+	First         bool   // nothing was there, and its writer had never seen anything there
+	RunID, ReplID string // under which it was written
+	Start, Puts   int64  // what its writer had been told of them, see ServerReport
+	All           int    // on how many nodes, all of the fleet, that was so at one time; 0: not known
 }
 
 // MarkState is what a look at a node's mark came to.
@@ -64,41 +66,39 @@ func ReadMark(text string, present bool, now time.Duration) Mark {
 // Aged is the mark with its age by the node's TIME.
 func (m Mark) Aged(now time.Duration) Mark {
 	if m.State == MarkPresent && now > 0 {
+		m.Now = now
 		m.Age = now - time.Duration(m.At)*time.Microsecond
 	}
 	return m
 }
 
-// Read takes the text apart: "<id> <at> <uptime> <first|later> <run id> <replication id> [all<nodes>]", of
-// which the script knows the first two. Versions may append to it: those before "all" ignore it. A text
-// that is no mark, or has another word in fourth place, is one of no id, which is replaced.
+// Read takes the text apart: "<id> <at> <first|later> <run id> <replication id> <start> <puts> [all<nodes>]", of which
+// the script knows the first two. A text that is anything else is a mark of no id, which is replaced.
 func (m *Mark) Read() {
 	f := strings.Fields(m.Text)
-	if len(f) < 6 || f[3] != markFirst && f[3] != markLater {
+	if len(f) < 7 || len(f) > 8 || f[2] != markFirst && f[2] != markLater {
 		return
 	}
 	at, err := strconv.ParseInt(f[1], 10, 64)
-	age, aerr := strconv.ParseInt(f[2], 10, 64)
-	if err != nil || aerr != nil || at < 0 || at > 1<<53 || age < 0 || age > int64(MaxAge/time.Microsecond) {
+	start, serr := strconv.ParseInt(f[5], 10, 64)
+	puts, perr := strconv.ParseInt(f[6], 10, 64)
+	if errors.Join(err, serr, perr) != nil || at < 0 || at > 1<<53 || puts < 0 {
 		return
 	}
-	m.ID, m.At, m.Uptime, m.First = f[0], at, time.Duration(age)*time.Microsecond, f[3] == markFirst
-	m.RunID, m.ReplID = f[4], f[5]
-	if len(f) > 6 && m.First {
-		if n, ok := strings.CutPrefix(f[6], markAll); ok {
-			m.All, _ = strconv.Atoi(n)
+	all := 0
+	if len(f) == 8 {
+		n, is := strings.CutPrefix(f[7], markAll)
+		if all, err = strconv.Atoi(n); err != nil || !is || all < 1 || f[2] != markFirst {
+			return
 		}
 	}
-	if m.ReplID == markNoReplID {
-		m.ReplID = ""
-	}
+	m.ID, m.At, m.First, m.RunID, m.ReplID, m.Start, m.Puts, m.All = f[0], at, f[2] == markFirst, f[3], f[4], start, puts, all
 }
 
 const (
-	markFirst    = "first"
-	markLater    = "later"
-	markAll      = "all"
-	markNoReplID = "-"
+	markFirst = "first"
+	markLater = "later"
+	markAll   = "all"
 )
 
 // MarkWrite is what is to be written to a node, by compare and set.
@@ -107,41 +107,36 @@ type MarkWrite struct {
 	// ID is that of a new mark, or of the one that is there. A client that knows the id takes the mark
 	// for the one it knows and looks at its replication id alone, so what is to bar needs a new id.
 	ID            string
-	At            int64         // in microseconds of the node since 1970; 0: its TIME
-	Uptime        time.Duration // of the process, when it is written
+	At            int64 // in microseconds of the node since 1970; 0: its TIME
 	First         bool
-	All           int
 	RunID, ReplID string
+	Start, Puts   int64
+	All           int
 }
 
 // IsRedated reports whether this is the mark that is there, with the present date.
 func (w *MarkWrite) IsRedated() bool { return w.ID != "" && w.At == 0 }
 
-// Written is the mark as it is there once it was written, a moment ago.
-func (w *MarkWrite) Written() Mark {
-	id := w.ID
-	if id == "" {
-		id = "new"
-	}
-	return Mark{State: MarkPresent, ID: id, RunID: w.RunID, ReplID: w.ReplID, Uptime: w.Uptime, First: w.First, All: w.All}
+// Written is the mark as it is there once it was written, at that time of the node's.
+func (w *MarkWrite) Written(now time.Duration) Mark {
+	c := *w
+	c.ID = cmp.Or(w.ID, "new")
+	return ReadMark(c.Text(cmp.Or(w.At, now.Microseconds())), true, now)
 }
 
 // Args are the script's, behind its keys.
 func (w *MarkWrite) Args() []string {
-	at, how, repl := "", markLater, w.ReplID
+	at, how, all := "", markLater, ""
 	if w.At > 0 {
 		at = strconv.FormatInt(w.At, 10)
 	}
 	if w.First {
 		how = markFirst
 	}
-	if repl == "" {
-		repl = markNoReplID
-	}
 	if w.All > 0 {
-		repl += " " + markAll + strconv.Itoa(w.All)
+		all = " " + markAll + strconv.Itoa(w.All)
 	}
-	return []string{w.Old, w.ID, at, fmt.Sprintf("%d %s %s %s", w.Uptime.Microseconds(), how, w.RunID, repl)}
+	return []string{w.Old, w.ID, at, fmt.Sprintf("%s %s %s %d %d%s", how, w.RunID, w.ReplID, w.Start, w.Puts, all)}
 }
 
 // Text is the mark as it is there once it was written at that time of the node's.

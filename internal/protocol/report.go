@@ -12,7 +12,6 @@ type ServerReport struct {
 	ReplID   string        // INFO replication: master_replid; empty: not told
 	FormerID string        // INFO replication: master_replid2; empty: not told
 	Role     string        // "master", "slave"; empty: not told
-	Uptime   time.Duration // whole seconds, by the node's wall clock
 	Start    int64         // when the process started by its own clock then, in seconds since 1970; 0: not told
 	Puts     int64         // how often the process was told to put other data in place, see ReadCommands
 	Time     time.Duration // the node's TIME, since 1970; 0: not asked for
@@ -32,7 +31,6 @@ func (s *ServerReport) ReadServer(text string) error {
 	info := ParseInfo(text)
 	s.Native = info.CompareAndDelete()
 	s.RunID = info.RunID()
-	s.Uptime, _ = info.Uptime()
 	s.Start = info.start()
 	return valid("INFO server", text, "run_id", isID(s.RunID))
 }

@@ -2,8 +2,8 @@
 -- set. Two clients that find the same thing wrong write one mark, and not two, of which
 -- the second would bar the node to the client that wrote the first.
 --
--- A mark is "<id> <at> <uptime> <first|later> <run id> <replication id> [all<nodes>]"; see mark.go. The
--- time is this server's own, so that any client can tell the mark's age by asking it.
+-- A mark is "<id> <at> <first|later> <run id> <replication id> <start> <puts> [all<nodes>]"; see mark.go.
+-- The time is this server's own, so that any client can tell the mark's age by asking it.
 --
 -- KEYS[1] mark
 -- ARGV[1] what was read; empty: there was no mark

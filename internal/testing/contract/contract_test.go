@@ -383,7 +383,7 @@ func askOpenDoor(value string) *protocol.Request {
 
 // askMark is the writing of a mark over another; at is in microseconds, 0 for now.
 func askMark(old, id string, at int64, first bool) *protocol.Request {
-	w := protocol.MarkWrite{Old: old, ID: id, At: at, Uptime: time.Minute, First: first, RunID: "run", ReplID: "repl"}
+	w := protocol.MarkWrite{Old: old, ID: id, At: at, First: first, RunID: "run", ReplID: "repl"}
 	return protocol.MarkRequest(protocol.MarkKey, &w)
 }
 
@@ -620,20 +620,20 @@ var contractCases = map[string][]struct {
 	"force one holder":                       {{askSet("a@me"), "OK"}, {askForce("b"), "a@me"}, {askForce("a"), "1"}},
 	"force what is no lock":                  {{raw("RPUSH", "k", "x"), ""}, {askForce(""), "1"}, {raw("TYPE", "k"), "none"}},
 	"a mark where there is none": {
-		{askMark("", "m", 0, true), "[m ~ 60000000 first run repl ~]"}, {raw("GET", protocol.MarkKey), "m ~ 60000000 first run repl"}, {raw("PTTL", protocol.MarkKey), "-1"},
+		{askMark("", "m", 0, true), "[m ~ first run repl 0 0 ~]"}, {raw("GET", protocol.MarkKey), "m ~ first run repl 0 0"}, {raw("PTTL", protocol.MarkKey), "-1"},
 	},
 	"a mark where there is another": {
-		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("", "n", 0, true), "[m 5 60000000 first run repl ~]"},
-		{askMark("m 4 60000000 first run repl", "n", 0, false), "[m 5 60000000 first run repl ~]"}, {raw("GET", protocol.MarkKey), "m 5 60000000 first run repl"},
+		{askMark("", "m", 5, true), "[m 5 first run repl 0 0 ~]"}, {askMark("", "n", 0, true), "[m 5 first run repl 0 0 ~]"},
+		{askMark("m 4 first run repl 0 0", "n", 0, false), "[m 5 first run repl 0 0 ~]"}, {raw("GET", protocol.MarkKey), "m 5 first run repl 0 0"},
 	},
 	"a mark over the one that was read": {
-		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "n", 0, false), "[n ~ 60000000 later run repl ~]"},
-		{raw("GET", protocol.MarkKey), "n ~ 60000000 later run repl"},
+		{askMark("", "m", 5, true), "[m 5 first run repl 0 0 ~]"}, {askMark("m 5 first run repl 0 0", "n", 0, false), "[n ~ later run repl 0 0 ~]"},
+		{raw("GET", protocol.MarkKey), "n ~ later run repl 0 0"},
 	},
 	"a mark that is given another date": {
-		{askMark("", "m", 5, true), "[m 5 60000000 first run repl ~]"}, {askMark("m 5 60000000 first run repl", "m", 7, true), "[m 7 60000000 first run repl ~]"},
+		{askMark("", "m", 5, true), "[m 5 first run repl 0 0 ~]"}, {askMark("m 5 first run repl 0 0", "m", 7, true), "[m 7 first run repl 0 0 ~]"},
 	},
-	"a mark over another that is gone": {{askMark("m 5 60000000 first run repl", "n", 0, false), "[ ~]"}, {raw("TYPE", protocol.MarkKey), "none"}},
+	"a mark over another that is gone": {{askMark("m 5 first run repl 0 0", "n", 0, false), "[ ~]"}, {raw("TYPE", protocol.MarkKey), "none"}},
 	"a mark under a key that holds something else": {
 		{raw("RPUSH", protocol.MarkKey, "x"), ""}, {askMark("", "m", 0, true), "error WRONGTYPE"}, {raw("TYPE", protocol.MarkKey), "list"},
 	},

@@ -662,7 +662,7 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	s := protocol.ServerReport{
 		Asked: true, RunID: n.called("run", gen), Role: "master", FormerID: "0",
 		ReplID: n.called("replication", replication),
-		Uptime: time.Duration((n.hand.at(t) - n.hand.at(since)) / int64(time.Second) * int64(time.Second)),
+		Start:  n.hand.at(since) / int64(time.Second),
 	}
 	if former {
 		s.FormerID = "another"
