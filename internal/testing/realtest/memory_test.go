@@ -22,8 +22,9 @@ import (
 // node, a newcomer comes afterwards.
 type convLoss struct {
 	name    string
-	replica bool // node 2 has one, which lacks what is locked
-	contact bool // clients go on talking to the node while it forgets
+	replica bool                               // node 2 has one, which lacks what is locked
+	contact bool                               // clients go on talking to the node while it forgets
+	copies  func(t *testing.T, l *convLossRun) // takes a copy of what is there before the lock is; nil: none
 	lose    func(t *testing.T, l *convLossRun)
 }
 
@@ -71,6 +72,36 @@ var convLosses = []convLoss{
 		lose: func(t *testing.T, l *convLossRun) {
 			require.NoError(t, l.admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 			l.resync(t, l.spare, 1200*time.Millisecond)
+		},
+	},
+	// In what follows the process stays, and its data comes back with the mark that clients know, and without the
+	// lock. A connection in use asks once a second whether that may be.
+	{
+		name: "REPLICAOF and back with its own data", replica: true,
+		lose: func(t *testing.T, l *convLossRun) {
+			require.NoError(t, l.admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+			l.resync(t, l.spare, 0)
+			convPause(1200 * time.Millisecond)
+		},
+	},
+	{
+		name: "SWAPDB", contact: true,
+		copies: func(t *testing.T, l *convLossRun) {
+			require.NoError(t, l.fleet.admins[2].Copy(t.Context(), "redlock:memory", "redlock:memory", 1, true).Err())
+		},
+		lose: func(t *testing.T, l *convLossRun) {
+			require.NoError(t, l.fleet.admins[2].Do(t.Context(), "SWAPDB", 0, 1).Err())
+			convPause(1200 * time.Millisecond)
+		},
+	},
+	{
+		name: "DEBUG RELOAD",
+		copies: func(t *testing.T, l *convLossRun) {
+			require.NoError(t, l.fleet.admins[2].Save(t.Context()).Err())
+		},
+		lose: func(t *testing.T, l *convLossRun) {
+			require.NoError(t, l.fleet.admins[2].Do(t.Context(), "DEBUG", "RELOAD", "NOSAVE").Err())
+			convPause(1200 * time.Millisecond)
 		},
 	},
 }
@@ -127,7 +158,11 @@ func TestNodeThatForgotIsBarred(t *testing.T) {
 }
 
 func testLoss(t *testing.T, loss convLoss) {
-	f := convStart(t, 3)
+	var opts []realredis.Option
+	if realredis.Major(t) >= 7 {
+		opts = append(opts, realredis.Args("enable-debug-command", "local"))
+	}
+	f := convStart(t, 3, opts...)
 	run := &convLossRun{fleet: f}
 	aged := append([]*redis.Client(nil), f.admins...)
 	if loss.replica {
@@ -151,6 +186,9 @@ func testLoss(t *testing.T, loss convLoss) {
 	}
 	if loss.replica {
 		run.sever(t)
+	}
+	if loss.copies != nil {
+		loss.copies(t, run)
 	}
 	for _, a := range askers {
 		a.held = holders.holdOn(t, holder, a.key, 1, 2)
@@ -177,6 +215,33 @@ func testLoss(t *testing.T, loss convLoss) {
 		run.move(p)
 		requireVotesSoon(t, way.make(p, t, convGuarded))
 	}
+}
+
+// A program that was idle while the nodes were restarted, each once the one before had its vote again, has a free lock at
+// its first attempt: the marks tell since when the nodes remember.
+func TestIdleProgramHasALockAfterARollingRestart(t *testing.T) {
+	t.Parallel()
+	convEachWay(t, func(t *testing.T, way convWay) {
+		f := convStart(t, 3)
+		idle, other := way.make(f.path(t), t, convGuarded), f.path(t).open(t, convGuarded)
+		convWarm(t, f, other)
+		convWarm(t, f, idle)
+		for i, s := range f.servers {
+			require.NoError(t, s.Restart())
+			convEventually(t, func() bool {
+				lock, err := other.Mutex("restarts").TryAcquire(context.Background())
+				if err != nil {
+					return false
+				}
+				vote := convVotes(lock)[i]
+				_ = lock.Release(context.Background())
+				return vote == redlock.VoteGranted
+			}, "a restarted node does not vote")
+		}
+		lock, err := idle.Mutex(convKey).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lock.Release(context.Background()))
+	})
 }
 
 // contact has the clients that were there talk to the nodes until it is stopped.
