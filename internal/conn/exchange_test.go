@@ -91,7 +91,7 @@ func TestBatchIsWrittenOnceAndReadWhole(t *testing.T) {
 	assert.Equal(t, "wr", s.events, "it is written at once, and then read")
 	assert.Equal(t, []protocol.Answer{{Said: "OK", Sent: true}, {Said: int64(1), Sent: true}, {Sent: true}},
 		[]protocol.Answer{batch[0].Answer, batch[1].Answer, batch[2].Answer})
-	assert.Equal(t, Said{Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text", Age: wasTold.Time}, Server: &wasTold}, got)
+	assert.Equal(t, Said{Mark: protocol.Mark{State: protocol.MarkPresent, Text: "text", Age: wasTold.Time, Now: wasTold.Time}, Server: &wasTold}, got)
 	assert.Nil(t, f.in.broken)
 }
 
