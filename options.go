@@ -90,9 +90,25 @@ type Options struct {
 	// has no vote.
 	RestartGuard time.Duration
 
-	// NoRestartGuard turns the guard off, as for a test suite that empties its nodes: a node that forgot a lock may
-	// grant it again at once, and a server behind two names votes twice. RestartGuard must be 0. Default false.
+	// NoRestartGuard turns the guard off, for nodes that cannot have one, or a test suite that empties its nodes.
+	// Nodes are asked for nothing but locks: they need not allow INFO or TIME, nor keep a mark. RestartGuard must be
+	// 0. Default false.
+	//
+	// A node that forgot a lock may then grant it again at once, and a server behind two names votes twice: Open does
+	// not find it. Releases are scripts, since no version is known. "redlock list --clients" and the finding
+	// lists-differ do not see such programs.
 	NoRestartGuard bool
+
+	// NoQueue keeps this client out of wait queues: it uses none of their keys, and neither PUBLISH nor SUBSCRIBE.
+	// Waiters look again and again, after pauses of RetryMin to RetryMax, in no order, and one that wants an exclusive
+	// lock does not keep more sharers from coming in. Default false.
+	//
+	// With NoRestartGuard, too, exclusive locks without WithFencing need permissions for the lock's key alone.
+	//
+	// Clients of a key need not agree: no two hold it, and those that queue keep their order among themselves. But one
+	// that does not may overtake them, and its release wakes none: they find it by a look, within twice NodeTimeout, or
+	// 250ms where that is more.
+	NoQueue bool
 
 	// Hooks are called when something happens, for logs and metrics. Default none.
 	Hooks *Hooks

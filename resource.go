@@ -28,8 +28,13 @@ func newResource(ns *nodeSet, key string, t terms) resource {
 	return resource{nodeSet: ns, key: key, name: name, naming: protocol.NamingOf(name), hash: fnv1a(name), terms: t}
 }
 
-// queueKey is made when it is needed, since hardly any acquire needs it.
-func (r *resource) queueKey() string { return r.naming.QueueKey(r.name) }
+// queueKey is made when it is needed, since hardly any acquire needs it; empty if there is no queue.
+func (r *resource) queueKey() string {
+	if !r.hasQueue() {
+		return ""
+	}
+	return r.naming.QueueKey(r.name)
+}
 
 // holdersKey is that of the list of the lock's sharers, if scripts do not know its
 // name by themselves.
@@ -75,8 +80,8 @@ func (t *terms) mode() Mode {
 	}
 }
 
-// hasQueue reports whether the key can have a wait queue.
-func (r *resource) hasQueue() bool { return r.naming != protocol.NoQueueName }
+// hasQueue reports whether the key can have a wait queue, and we use it.
+func (r *resource) hasQueue() bool { return !r.opts.NoQueue && r.naming != protocol.NoQueueName }
 
 // nodeOrder is all nodes, the arbiter first.
 func (r *resource) nodeOrder() []int { return byWeight(r.hash, r.hashes()) }

@@ -41,7 +41,7 @@ else
 end
 local left = valueOf(lock)
 local answer = deleted > 0 and deleted or left or 0
-if (not left or left == marker) and redis.pcall('TYPE', line).ok == 'zset' then
+if line ~= '' and (not left or left == marker) and redis.pcall('TYPE', line).ok == 'zset' then
   pcall(function()
     local head = headOf(line)
     if head and select(3, parts(head)) == was then

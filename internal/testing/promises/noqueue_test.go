@@ -1,0 +1,95 @@
+package promises_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/redlocktest"
+)
+
+var alone = &redlock.Options{NoRestartGuard: true, NoQueue: true}
+
+// With neither guard nor queue, all that is sent names the lock's key alone, whatever is done with an exclusive lock.
+func TestWithoutGuardAndQueueOnlyTheLocksKeyIsTouched(t *testing.T) {
+	inHall(t, func(h hall) {
+		for _, n := range h.cluster.Nodes() {
+			n.Deny("PUBLISH", "SUBSCRIBE", "ZADD", "ZREM", "ZSCORE", "ZCOUNT", "ZRANGEBYSCORE", "TIME")
+		}
+		hooks, said := told()
+		mine, others := *alone, *alone
+		mine.Hooks, others.Hooks = hooks, hooks
+		m, other := h.process(&mine).Mutex(key), h.process(&others).Mutex(key)
+		for range 3 {
+			l := h.acquire(m)
+			v := visit(h.Context(), other)
+			time.Sleep(time.Second)
+			require.True(h, v.waits())
+			require.NoError(h, l.Extend(h.Context(), ttl))
+			h.release(l)
+			h.served(v)
+			adopted, err := m.Adopt(h.Context(), v.lock.Detach())
+			require.NoError(h, err)
+			h.release(adopted)
+		}
+		h.cluster.Node(0).Stop()
+		l := h.acquire(m)
+		token := l.Detach()
+		h.cluster.Node(0).Restart(redlocktest.KeepKeys)
+		h.cluster.Node(1).Stop()
+		adopted, err := m.Adopt(h.Context(), token)
+		require.NoError(h, err)
+		h.release(adopted) // and the former value where Adopt did not come
+		h.cluster.Node(1).Restart(redlocktest.KeepKeys)
+		time.Sleep(time.Minute)
+		h.empty()
+		assert.Empty(h, said())
+		for _, n := range h.cluster.Nodes() {
+			for _, c := range n.Log() {
+				assert.False(h, slices.Contains([]string{"PUBLISH", "SUBSCRIBE"}, c.Args[0]), "%q", c.Args)
+				for _, a := range c.Args[1:] {
+					assert.False(h, strings.Contains(a, key) && a != key, "%q", c.Args)
+				}
+			}
+		}
+	})
+}
+
+// Clients of one key need not agree about the queue: those that use it keep their order, and each of the two kinds is
+// served while the other kind is.
+func TestClientsWithAndWithoutAQueue(t *testing.T) {
+	inHall(t, func(h hall) {
+		without, queues := h.process(&redlock.Options{NoQueue: true}).Mutex(key), func() *redlock.Mutex { return h.process(nil).Mutex(key) }
+		h.acquire(without).Detach()
+		h.pass(ttl)
+		for range 5 {
+			// One that is released without a word is found by a look.
+			l := h.acquire(without)
+			first := visit(h.Context(), queues())
+			second := visit(h.Context(), queues())
+			h.pass(3 * time.Second)
+			require.True(h, first.waits() && second.waits())
+			h.release(l)
+			assert.Less(h, h.served(first), 500*time.Millisecond)
+			require.True(h, second.waits(), "in its order")
+
+			// The release of a client that queues leaves the lock to the next in the queue, at one node of five.
+			v := visit(h.Context(), without)
+			h.pass(time.Second)
+			h.release(first.lock)
+			h.served(second)
+			require.True(h, v.waits())
+			h.release(second.lock)
+			assert.Less(h, h.served(v), time.Second, "its pauses are of up to RetryMax")
+			h.release(v.lock)
+			synctest.Wait()
+		}
+		h.empty()
+	})
+}
