@@ -376,6 +376,9 @@ func (a *acquisition) waitBetween(attempts int) error {
 		if err := a.awaitTurn(); !errors.Is(err, errNoQueue) {
 			return err
 		}
+		if denials := a.queues.denied(a.awaits); denials != nil {
+			return a.notQueued(denials)
+		}
 	}
 	if a.w != nil && !isHeld && (a.w.inVain() || a.outage.over() != nil) {
 		// Our turn keeps a node from the others, and we cannot reach enough of them. In an
@@ -415,6 +418,16 @@ func (a *acquisition) awaitTurn() error {
 		}
 	}
 	return a.w.await(a.ctx, a.last)
+}
+
+// notQueued is the error of an acquire that nodes let into no queue, for good.
+func (a *acquisition) notQueued(denials map[int]error) *QuorumError {
+	e := a.notAsked(ErrNoQuorum, errInQueue)
+	copy(e.Outcomes, a.last.Outcomes)
+	for i, err := range denials {
+		e.Outcomes[i] = Outcome{Node: a.names[i], Vote: VoteFailed, Err: err}
+	}
+	return e
 }
 
 // lostToOthers reports whether the nodes that answered would have been a quorum, had not

@@ -76,9 +76,8 @@ type Degradation string
 
 const (
 	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks: it has no vote, see Options.RestartGuard
-	DegradedQueue   Degradation = "queue"   // waiters poll instead, in no order
 	DegradedNotices Degradation = "notices" // PUBLISH or SUBSCRIBE: waiters find releases by timers
-	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions; the call waits
+	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions: the call waits, or uses other nodes
 	DegradedTTL     Degradation = "ttl"     // clients of a key use different TTLs
 )
 
@@ -348,7 +347,7 @@ type lack struct {
 }
 
 var (
-	noQueue   = lack{DegradedQueue, "the queue of waiters: they poll instead, in no order"}
+	noLine    = lack{DegradedAccess, "the queue of waiters: they go to another node's, and fail where too few nodes keep one"}
 	noEntry   = lack{DegradedAccess, "permission to use it: calls of Lead, and those with a provider of credentials, wait for that"}
 	noPublish = lack{DegradedNotices, "PUBLISH: waiters are not told of releases and find them by timers"}
 	noListen  = lack{DegradedNotices, "SUBSCRIBE: our waiters are not told of releases and find them by timers"}

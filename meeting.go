@@ -192,7 +192,7 @@ func (qs *queues) oldest(all []inspection, ours int, now int64) int {
 	best := -1
 	for i := range all {
 		n := &all[i]
-		if i == ours || len(n.Waiters) == 0 || n.Waiters[0].Process == qs.process || now < qs.skipUntil[i] {
+		if i == ours || len(n.Waiters) == 0 || n.Waiters[0].Process == qs.process || now < qs.denials[i].until {
 			continue
 		}
 		if best < 0 || n.waitedLonger(&all[best]) {

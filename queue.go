@@ -21,7 +21,7 @@ const (
 	perKey = time.Millisecond
 	// probeEvery is how often a node that failed is asked whether it is back.
 	probeEvery = 100 * time.Millisecond
-	// skipFor is for how long a node that denied something is not asked for it again.
+	// skipFor is for how long a node that denied something is not asked for it again, while others do it.
 	skipFor = 30 * time.Second
 	// mostAtFirst is how many calls of a process ask the nodes at a time without having waited. More
 	// would only wait in its own lanes, until it is too late for them.
@@ -46,19 +46,19 @@ type queues struct {
 
 	// mu guards what follows, all keyWaiters and subscriptions, and the fields of waiters that say so. No other mutex
 	// is taken under it but those of the clock, its timers and contexts.
-	mu        sync.Mutex
-	byKey     map[string]*keyWaiters
-	byName    map[string]*waiter    // by nameOf the next value
-	subs      map[int]*subscription // by node
-	skipUntil map[int]int64         // by node: not asked to keep a queue before this time
-	probedAt  map[int]int64         // by node: not asked whether it is back before this time
-	closed    bool
+	mu       sync.Mutex
+	byKey    map[string]*keyWaiters
+	byName   map[string]*waiter    // by nameOf the next value
+	subs     map[int]*subscription // by node
+	denials  map[int]denial        // by node that keeps no queue for us
+	probedAt map[int]int64         // by node: not asked whether it is back before this time
+	closed   bool
 }
 
 func newQueues(set *nodeSet) *queues {
 	return &queues{
 		set: set, mostInside: mostInside, process: fmt.Sprintf("%016x.", rand.Uint64()), // told apart, not kept secret; for the dot see nameOf in line.lua
-		atFirst: make(chan struct{}, mostAtFirst), subs: make(map[int]*subscription), skipUntil: make(map[int]int64), probedAt: make(map[int]int64),
+		atFirst: make(chan struct{}, mostAtFirst), subs: make(map[int]*subscription), denials: make(map[int]denial), probedAt: make(map[int]int64),
 		byKey: make(map[string]*keyWaiters), byName: make(map[string]*waiter),
 	}
 }
@@ -87,6 +87,12 @@ type holding struct {
 	node   int
 	holder string // token@owner; empty: none, or several
 	ttl    time.Duration
+}
+
+// denial is why a node keeps no queue for us, for good, and until when it is not asked again.
+type denial struct {
+	until int64
+	err   error
 }
 
 // holderOf is the lock's holder by what its key has; empty if there are several.
@@ -266,7 +272,7 @@ func (k *keyWaiters) mayAsk(r *resource, node int) bool {
 	qs, now := k.queues, k.queues.set.clock.Now().Mono
 	reachable := r.reachable(node, now)
 	qs.mu.Lock()
-	may := now >= qs.skipUntil[node] && now >= k.refusedUntil[node]
+	may := now >= qs.denials[node].until && now >= k.refusedUntil[node]
 	probes := may && !reachable && now >= qs.probedAt[node]
 	if probes {
 		qs.probedAt[node] = now + int64(probeEvery)
@@ -283,16 +289,38 @@ func (k *keyWaiters) mayAsk(r *resource, node int) bool {
 // have to leave the queue of another, and lose its turn there.
 func (k *keyWaiters) refused(node int, err error) {
 	qs, now := k.queues, k.queues.set.clock.Now()
-	lacks := protocol.Permanent(err) && !protocol.OtherType(err)
+	denied := protocol.QueueDenied(err, qs.set.opts.KeyPrefix, k.key)
 	qs.mu.Lock()
 	k.refusedUntil[node] = nextReturn(now)
-	if lacks {
-		qs.skipUntil[node] = now.Mono + int64(skipFor)
+	if denied != nil {
+		qs.denials[node] = denial{now.Mono + int64(skipFor), denied}
 	}
 	qs.mu.Unlock()
-	if lacks {
-		qs.lacks(node, noQueue, err)
+	if denied != nil {
+		qs.lacks(node, noLine, denied)
 	}
+}
+
+// denied is the denials of the nodes that keep no queue for us, if so many do not that those which are left are no
+// majority; nil otherwise. Each is asked again then by the next that waits, as its permissions may be other ones by
+// then, unless this one waits for that.
+func (qs *queues) denied(awaited protocol.Remedies) map[int]error {
+	now := qs.set.clock.Now().Mono
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	all := make(map[int]error)
+	for i, d := range qs.denials {
+		if remedy, _ := protocol.RemedyOf(d.err); now < d.until && remedy&awaited == 0 {
+			all[i] = d.err
+		}
+	}
+	if len(all) < blocking(len(qs.set.nodes)) {
+		return nil
+	}
+	for i := range all {
+		delete(qs.denials, i)
+	}
+	return all
 }
 
 // askAll has all nodes asked again, since none keeps the queue.

@@ -687,6 +687,15 @@ var list = []mutant{
 		args: "-test.run=^TestFewestPermissions$",
 	},
 	{
+		name: "queue-denied-and-not-told",
+		file: "queue.go",
+		old:  `now < d.until && remedy&awaited == 0`,
+		new:  `now < d.until && remedy&awaited != 0`,
+		why:  "waiters that may not queue poll for ever, in no order, and nothing says why",
+		in:   "internal/testing/promises",
+		args: "-test.run=^TestQueueThatIsDenied$",
+	},
+	{
 		name: "no-queue-and-yet-in-one",
 		file: "resource.go",
 		old:  `return !r.opts.NoQueue && r.naming`,

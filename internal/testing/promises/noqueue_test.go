@@ -1,6 +1,7 @@
 package promises_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -92,4 +93,66 @@ func TestClientsWithAndWithoutAQueue(t *testing.T) {
 		}
 		h.empty()
 	})
+}
+
+// What keeps an acquire out of all queues for good is its error, at once, and says what to do: permissions, or an
+// option. Calls that do not wait need neither.
+func TestQueueThatIsDenied(t *testing.T) {
+	for says, deny := range map[string][]string{"'zadd'": {"ZADD"}, "'zscore'": {"ZSCORE"}, "'zcount'": {"ZCOUNT", "ZADD", "ZSCORE"}} {
+		t.Run(says, func(t *testing.T) {
+			inHall(t, func(h hall) {
+				hooks, said := told()
+				rl := h.process(&redlock.Options{KeyPrefix: "app:", Hooks: hooks})
+				m := rl.Mutex(key)
+				l := h.acquire(m)
+				deniedAt := func(n int) {
+					for _, node := range h.cluster.Nodes()[:n] {
+						node.Deny(deny...)
+					}
+				}
+				deniedAt(5)
+				for range 3 {
+					start := time.Now()
+					ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
+					_, err := m.Acquire(ctx)
+					cancel()
+					assert.Less(h, time.Since(start), 5*time.Second)
+					require.ErrorIs(h, err, redlock.ErrNoQuorum)
+					require.NotErrorIs(h, err, redlock.ErrHeld)
+					for _, word := range []string{"NOPERM", "'z", "ACL SETUSER", "~{app:*}:line", "+zadd", "Options.NoQueue"} {
+						require.ErrorContains(h, err, word)
+					}
+					_, err = m.TryAcquire(h.Context())
+					require.ErrorIs(h, err, redlock.ErrHeld)
+				}
+				require.NoError(h, l.Extend(h.Context(), ttl))
+
+				// One that has all the time in the world waits for permissions, too.
+				done := later(func() (*redlock.Lock, error) {
+					return nil, m.Lead(h.Context(), func(context.Context, *redlock.Lock) error { return nil })
+				})
+				h.pass(2 * time.Second)
+				h.pending(done)
+				h.release(l)
+				require.NoError(h, (<-done).err)
+
+				// A node that keeps one is enough.
+				for _, n := range h.cluster.Nodes()[2:] {
+					n.Allow(deny...)
+				}
+				h.pass(time.Minute)
+				l = h.acquire(m)
+				v := visit(h.Context(), m)
+				h.pass(time.Second)
+				require.True(h, v.waits())
+				h.release(l)
+				h.served(v)
+				h.release(v.lock)
+				for _, i := range said() {
+					assert.Equal(h, redlock.DegradedAccess, i.Kind)
+					assert.Contains(h, i.Lacks, "queue")
+				}
+			})
+		})
+	}
 }

@@ -848,30 +848,7 @@ func TestLinesOnSeveralNodesRunTogether(t *testing.T) {
 	}
 }
 
-// Waiting where something of the line does not work: rights, nodes, notices, or the first
-// of those who wait.
-
-// Who may not touch lines polls, with the plain requests that everybody may send.
-func TestWithoutRightsToTheLineAllNodesAreAskedPlainly(t *testing.T) {
-	for _, nodes := range []int{1, 2, 3, 5} {
-		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			inBubble(t, nodes, nil, func(b *bed) {
-				for _, n := range b.cluster.Nodes() {
-					n.Deny("ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "ZCOUNT")
-				}
-				l := b.lock()
-				other := b.another(nil)
-				done := later(func() (*redlock.Lock, error) { return other.Mutex(key).Acquire(b.Context()) })
-				time.Sleep(time.Second)
-				require.NoError(b, l.Release(b.Context()))
-				r := <-done
-				require.NoError(b, r.err)
-				b.pass(time.Second)
-				b.on(nodes)
-			})
-		})
-	}
-}
+// Waiting where something of the line does not work: nodes, notices, or the first of those who wait.
 
 // The node that keeps the line is lost soon after somebody came, or late: all who wait move
 // at once, and not each when its turn would be.
