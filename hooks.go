@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/quorumlock/redlock/internal/guard"
 )
 
 // Hooks are optional functions that the library calls when something happens, for logs,
@@ -75,7 +73,6 @@ const (
 type Degradation string
 
 const (
-	DegradedGuard   Degradation = "guard"   // what shows that a node forgot locks: it has no vote, see Options.RestartGuard
 	DegradedNotices Degradation = "notices" // PUBLISH or SUBSCRIBE: waiters find releases by timers
 	DegradedAccess  Degradation = "access"  // a wrong password or missing permissions: the call waits, or uses other nodes
 	DegradedTTL     Degradation = "ttl"     // clients of a key use different TTLs
@@ -299,11 +296,6 @@ func (d *degradations) tell(node string, what lack, err error) {
 	if !told {
 		d.tellAgain(DegradedInfo{Kind: what.kind, Node: node, Lacks: what.text, Err: err})
 	}
-}
-
-// ofNode says what the guard lacks.
-func (d *degradations) ofNode(g guard.Degradation) {
-	d.tell(g.Node, lack{DegradedGuard, g.Lacks}, g.Err)
 }
 
 // mostToldKeys bounds what is kept of keys of which the hook was told. One that was told of so many

@@ -48,7 +48,7 @@ func newNodeSet(names []string, wires []lane.Wire, o Options, c tick.Clock) *nod
 	ns := &nodeSet{
 		names: names, quorum: majority(len(names)),
 		opts: o, clock: c, tokens: tokens{owner: o.Owner}, lacks: lacks,
-		guard: guard.New(names, o.RestartGuard, c, lacks.ofNode), outage: newOutage(len(names)),
+		guard: guard.New(names, o.RestartGuard, c), outage: newOutage(len(names)),
 		life: lifetime{closing: closing, idle: make(chan struct{}, 1)},
 	}
 	calls := make([]*inOrder, len(names))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/protocol"
-	"github.com/quorumlock/redlock/internal/testing/fakenode"
 	"github.com/quorumlock/redlock/internal/testing/golden"
 	"github.com/quorumlock/redlock/internal/testing/ticktest"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -329,7 +328,7 @@ func TestVotesAndVerdictsHaveNames(t *testing.T) {
 // A vote is judged once, when it comes, by what is known of its own node.
 func TestRoundJudgesAVoteOnce(t *testing.T) {
 	c := ticktest.NewFakeClock()
-	g := guard.New([]string{"0", "1", "2"}, 0, c, func(guard.Degradation) {})
+	g := guard.New([]string{"0", "1", "2"}, 0, c)
 	r := &round{guard: g, period: 10 * time.Second}
 	r.init(c.Now(), make([]seat, 3))
 	yes := protocol.Answer{Kind: protocol.Granted, Final: true}
@@ -355,29 +354,6 @@ func TestRoundJudgesAVoteOnce(t *testing.T) {
 	r.Deliver(1, yes, c.Now().Mono)
 	require.Equal(t, VoteBarred, r.vote(1), "whatever is known over other connections")
 	require.ErrorIs(t, r.outcomes(make([]string, 3))[1].Err, guard.ErrUnsure)
-}
-
-func TestGuardTellsOnceWhatANodeLacks(t *testing.T) {
-	told := make(chan DegradedInfo, 10)
-	d := &degradations{hooks: &Hooks{Degraded: func(i DegradedInfo) { told <- i }}}
-	g := guard.New([]string{"node0", "node1"}, 0, ticktest.NewFakeClock(), d.ofNode)
-	full := protocol.ServerReport{Asked: true, RunID: "a", ReplID: "r", Mark: protocol.MarkOfError(fakenode.Error("NOPERM no access"))}
-	for range 3 {
-		g.Saw(0, full)
-		g.Saw(1, protocol.ServerReport{Err: fakenode.Error("NOPERM no info")})
-		g.Saw(1, protocol.ServerReport{Err: fakenode.Error("BUSY")})
-	}
-	byNode := make(map[string]DegradedInfo)
-	for range 2 {
-		d := <-told
-		byNode[d.Node] = d
-	}
-	require.Empty(t, told)
-	require.Equal(t, DegradedGuard, byNode["node0"].Kind)
-	require.Contains(t, byNode["node0"].Lacks, "a vote")
-	require.ErrorContains(t, byNode["node0"].Err, "no access")
-	require.Contains(t, byNode["node1"].Lacks, "a vote")
-	require.ErrorContains(t, byNode["node1"].Err, "no info")
 }
 
 // A permit is a number that a majority gave: grants with other numbers are refusals. Of two that as many nodes

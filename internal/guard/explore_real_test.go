@@ -54,7 +54,7 @@ func (w *xrWorld) newcomer(c int) {
 		}
 	}
 	w.ids++
-	n := &xrClient{g: New([]string{"0", "1", "2"}, 0, w.clock, func(Degradation) {}), value: fmt.Sprintf("%032d", w.ids)}
+	n := &xrClient{g: New([]string{"0", "1", "2"}, 0, w.clock), value: fmt.Sprintf("%032d", w.ids)}
 	for i, s := range w.servers {
 		n.wires[i] = conn.NewWire(redis.NewClient(s.Options()), conn.OpenHabits, protocol.MarkKey, "", w.clock)
 		n.wires[i].Watch(lane.Onlooker{

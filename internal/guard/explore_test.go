@@ -242,7 +242,7 @@ func newExplorer(sc *xScope) *explorer {
 	if sc.fixed {
 		fixed = time.Duration(sc.ttl) * sc.tick
 	}
-	x.g = New([]string{"0", "1", "2"}, fixed, x.clock, func(Degradation) {})
+	x.g = New([]string{"0", "1", "2"}, fixed, x.clock)
 	return x
 }
 

@@ -30,7 +30,6 @@ import (
 type Guard struct {
 	fixed  time.Duration // the least period (Options.RestartGuard); 0: none
 	names  []string
-	tell   func(Degradation)
 	clock  tick.Clock
 	Random io.Reader // of the marks' ids; nil: crypto/rand
 	// Look has all nodes looked at again, and waits for none of them; nil: nothing does. Saw calls it without a mutex.
@@ -45,25 +44,19 @@ type Guard struct {
 	settled    []*atomic.Pointer[settledMark]
 	duplicates []atomic.Pointer[DuplicateError] // nil: it is the only one that leads to its server, or the first
 
-	mu       sync.Mutex // guards what follows; under it only tell takes mutexes
+	mu       sync.Mutex // guards what follows; no other is taken under it
 	memories *Memories
 }
 
-// Degradation is what a node denies or does that weakens its guard.
-type Degradation struct {
-	Node, Lacks string
-	Err         error
-}
-
 // New returns the guard of the nodes with these names. fixed is for how long a node that may have forgotten is kept
-// from voting, 0 for each attempt's own TTL; below 0 it returns nil, no guard. tell must not block.
-func New(names []string, fixed time.Duration, c tick.Clock, tell func(Degradation)) *Guard {
+// from voting, 0 for each attempt's own TTL; below 0 it returns nil, no guard.
+func New(names []string, fixed time.Duration, c tick.Clock) *Guard {
 	if fixed < 0 {
 		return nil
 	}
 	n := len(names)
 	g := &Guard{
-		fixed: fixed, names: names, tell: tell, clock: c,
+		fixed: fixed, names: names, clock: c,
 		quiet: make([]*atomic.Int64, n), settled: make([]*atomic.Pointer[settledMark], n),
 		duplicates: make([]atomic.Pointer[DuplicateError], n), memories: NewMemories(n, fixed > 0),
 	}
@@ -112,9 +105,6 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 		if was := g.duplicates[j].Swap(now); (was == nil) != (now == nil) {
 			changed = append(changed, j)
 		}
-	}
-	if m.Identity == IdentityUncertain && protocol.Permanent(m.err) {
-		g.tell(Degradation{Node: g.names[i], Lacks: noVote, Err: m.err})
 	}
 	if w != nil && w.ID == "" {
 		w.ID = g.newID()
@@ -268,5 +258,3 @@ var (
 	errUndated = errors.New("its memory mark is another one, of unknown age")
 	errNoMark  = errors.New("has no memory mark yet, so its votes do not count")
 )
-
-const noVote = "a vote: which server it is, and what it remembers, is not known"

@@ -58,7 +58,7 @@ func guardOf(n int, fixed time.Duration) (*Guard, *ticktest.FakeClock) {
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	return New(names, fixed, c, func(Degradation) {}), c
+	return New(names, fixed, c), c
 }
 
 func leftOf(g *Guard, i int, ttl time.Duration) time.Duration {

@@ -84,7 +84,7 @@ func FuzzMark(f *testing.F) {
 			return
 		}
 		c := ticktest.NewFakeClock()
-		g := New([]string{"0"}, 0, c, func(Degradation) {})
+		g := New([]string{"0"}, 0, c)
 		g.Saw(0, protocol.ServerReport{Asked: true, RunID: m.RunID, ReplID: m.ReplID, Start: m.Start, Puts: m.Puts, Mark: m})
 		if left := g.Judge(0, s, c.Now().Mono); left < 0 || left > s {
 			t.Fatalf("%q: barred for %v", text, left)

@@ -172,7 +172,7 @@ func newMarkClient(nodes []*markNode, now *int64, g time.Duration, seed int) *ma
 	for i := range names {
 		names[i] = fmt.Sprint("node", i)
 	}
-	c.g = New(names, g, c.clock, func(Degradation) {})
+	c.g = New(names, g, c.clock)
 	c.g.Random = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	return c
 }

@@ -78,7 +78,7 @@ func (f *realMarks) tell(g *Guard, i int, s protocol.ServerReport) (wrote bool) 
 // newcomer is a guard that has asked all nodes, as often as a new fleet takes.
 func (f *realMarks) newcomer() *Guard {
 	names := []string{"a", "b", "c"}
-	g := New(names, 0, f.clock, func(Degradation) {})
+	g := New(names, 0, f.clock)
 	for range FirstLooks {
 		for i := range names {
 			f.tell(g, i, f.ask(i))
