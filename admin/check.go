@@ -9,16 +9,16 @@ import (
 	"github.com/quorumlock/redlock/internal/protocol"
 )
 
-// Check asks all nodes at once about what could break locks: nodes that are down, refuse to serve or may not vote
-// yet, the same server under two names, replicas, eviction, persistence, clocks, latency, old versions, missing
+// Check asks all nodes at once about what could break locks: nodes that are down, refuse to serve or have no vote, the
+// same server under two names, replicas, eviction, persistence, clocks, latency, old versions, missing
 // permissions. Each Finding says what it means and what to do.
 //
 // It returns after three times Options.Timeout at most, or when ctx ends, with what was learned until then. The
 // error, an *Error, is ErrNoQuorum if no majority of nodes serves us, or ctx's. Findings are no error, however
 // severe; see Report.Worst.
 //
-// It leaves nothing on the nodes. Permissions are tested with commands that fail even where they are allowed;
-// denied ones appear in the server's ACL LOG.
+// It leaves no keys on nodes, and a script in their caches. Permissions are tested with commands that fail even where
+// they are allowed; denied ones appear in the server's ACL LOG.
 func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	if err := n.ended(ctx); err != nil {
 		return Report{}, &Error{Op: "check", Reason: err}
@@ -32,6 +32,8 @@ func (n *Nodes) Check(ctx context.Context) (Report, error) {
 	if !n.opts.NoRestartGuard {
 		s.Guard = max(n.opts.TTL, n.opts.RestartGuard, 2*time.Second)
 		barring(all, ms, s.Guard, now)
+	} else {
+		voteless(all)
 	}
 	report := Report{Quorum: n.Quorum(), Findings: judge(all, s)}
 	failed := &Error{Op: "check"}

@@ -89,6 +89,7 @@ func (e *examiner) steps(ctx context.Context, n *Nodes, of, c *redis.Client) {
 	e.time(ctx, c)
 	e.update()
 	e.read(ctx, c)
+	e.try(ctx, c)
 	e.update()
 	e.rights(ctx, c)
 	e.update()
@@ -174,6 +175,7 @@ func (e *examiner) time(ctx context.Context, c *redis.Client) {
 		cmd := redis.NewTimeCmd(ctx, "TIME")
 		start := e.clock.Now()
 		if err := e.run(ctx, c, cmd); err != nil {
+			e.noTime = err
 			e.cannot("TIME", "how far its clock is off", err)
 			return
 		}
@@ -215,9 +217,10 @@ var sections = []struct {
 	name, means string
 	known       func(n *NodeReport) bool
 }{
-	{"server", "whether two names lead to one server, its version and when it was started (nor has it a vote without it)",
+	{"server", "whether two names lead to one server, its version and when it was started",
 		func(n *NodeReport) bool { return n.RunID != "" }},
 	{"replication", "whether it is a master and has replicas", func(n *NodeReport) bool { return n.Role != "" }},
+	{"commandstats", "", func(*NodeReport) bool { return true }}, // what is not known without it the guard says
 	{"memory", "whether it may evict locks", func(n *NodeReport) bool { return n.MaxMemoryPolicy != "" }},
 	{"persistence", "whether a restart forgets locks", func(n *NodeReport) bool { return n.AppendOnly != "" }},
 	{"stats", "whether it has evicted keys", func(n *NodeReport) bool { return n.counted }},
@@ -284,14 +287,22 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 			read = e.seen.ReadServer
 		case "replication":
 			read = e.seen.ReadReplication
+		case "commandstats":
+			read = e.seen.ReadCommands
 		default:
 			continue
 		}
 		err := q.errOf(cmd)
 		if err == nil {
 			err = read(cmd.Val())
+		} else {
+			err = protocol.Unanswered("INFO "+sections[i].name, err)
 		}
 		e.seen.Err = cmp.Or(e.seen.Err, err)
+	}
+	e.Puts = e.seen.Puts
+	if !e.timed {
+		e.seen.Err = cmp.Or(e.seen.Err, protocol.Unanswered("TIME", e.noTime))
 	}
 	err := q.errOf(text)
 	if err == nil || errors.Is(err, redis.Nil) {
@@ -299,6 +310,7 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 		return
 	}
 	e.seen.Mark = protocol.MarkOfError(err)
+	e.seen.Err = cmp.Or(e.seen.Err, protocol.Unanswered("GET "+e.ask.Mark, e.seen.Mark.Err))
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"): // the probes find that, and say what it costs
 		e.Unread = append(e.Unread, "GET "+e.ask.Mark+": "+protocol.ServerText(protocol.OneLine(err.Error())))
@@ -307,6 +319,31 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	default:
 		e.cannot("GET "+e.ask.Mark, "since when it remembers", err)
 	}
+}
+
+// try runs the trial of a lock's commands that a client's vote rests on, unless there is none without it. It leaves the
+// script in the server's cache, as each client does.
+func (e *examiner) try(ctx context.Context, c *redis.Client) {
+	if e.ask.Mark == "" || e.seen.Err != nil || e.Role == "slave" {
+		return
+	}
+	key := strings.TrimSuffix(e.ask.Mark, protocol.MarkKey) + protocol.TrialKey
+	run := func(whole bool) (any, error) {
+		var args []any
+		for _, w := range protocol.TryScript.Words(key, whole) {
+			args = append(args, w)
+		}
+		cmd := redis.NewCmd(ctx, args...)
+		err := c.Process(ctx, cmd)
+		return cmd.Val(), err
+	}
+	command := "EVALSHA"
+	val, err := run(false)
+	if protocol.WantsSource(err) {
+		command = "EVAL"
+		val, err = run(true)
+	}
+	e.seen.Err = protocol.TrialFails(command, key, val, err)
 }
 
 // noteUnread notes what is still not known. denials has the error of each section of INFO,

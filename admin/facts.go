@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ type facts struct {
 	elapsed  time.Duration         // until the last of it; 0: nothing
 	cut      bool                  // waiting was over before the node had answered everything
 	seen     protocol.ServerReport // what the memory is judged by
+	noTime   error                 // why its clock is not known
 	unread   []unread
 	lacks    []denial
 	noMark   string // the key of the memory mark, where it holds something else
@@ -55,7 +57,17 @@ func (f facts) serves() bool { return f.Err == nil }
 
 // votes reports whether the node can be used, and its grants count.
 func (f facts) votes() bool {
-	return f.serves() && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
+	return f.serves() && f.NoVote == nil && f.BarredFor <= 0 && f.Role != "slave" && f.Role != "sentinel"
+}
+
+// denies is what the server said to a right that the user lacks, nil if it lacks none for that.
+func (f facts) denies(n need) error {
+	for _, d := range f.lacks {
+		if d.need == n {
+			return fmt.Errorf("this user lacks %s: %s", d.what, d.err)
+		}
+	}
+	return nil
 }
 
 // count counts the nodes of which something is true.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ type setup struct {
 func remember(all []facts, fixed bool, now tick.Instant) *guard.Memories {
 	ms := guard.NewMemories(len(all), fixed)
 	for i := range all {
-		if all[i].timed { // or the age of its mark is unknown
+		if all[i].serves() {
 			ms.See(i, all[i].report(now), now.Mono)
 		}
 	}
@@ -44,7 +45,7 @@ func (f *facts) report(now tick.Instant) protocol.ServerReport {
 	return s
 }
 
-// barring fills in for how long yet each node's grants do not count, for a client that knows ms
+// barring fills in for how long yet each node's grants do not count, and why, for a client that knows ms
 // and has looked at all nodes until it has no mark to write; it takes all nodes to tell a fleet's first use.
 func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Instant) {
 	reports := make([]protocol.ServerReport, len(all))
@@ -53,30 +54,53 @@ func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Ins
 	}
 	for look := range int64(guard.FirstLooks) {
 		for i := range all {
-			if !all[i].timed {
+			if !all[i].serves() {
 				continue
 			}
 			s := &reports[i]
 			s.At = now.Mono + look
 			if w, _ := ms.See(i, *s, s.At); w != nil {
 				all[i].markless = all[i].markless || look == 0
-				s.Mark = w.Written(s.Time)
+				if s.Mark = w.Written(s.Time); all[i].denies(forMemory) != nil {
+					s.Mark = protocol.MarkOfError(all[i].denies(forMemory))
+				}
 				ms.See(i, *s, s.At)
 			}
 		}
 	}
-	names := make([]string, len(all))
+	names, ids := make([]string, len(all)), make([]string, len(all))
 	for i := range all {
-		names[i] = all[i].Node
+		names[i], ids[i] = all[i].Node, all[i].RunID
 	}
 	newFleet := len(ms.Unseen(names)) > 0
-	for i, f := range all {
-		// Of a node that did not tell all there are other findings. So there are of replicas.
-		if f.Err != nil || !f.timed || f.cut || ms.Nodes[i].Identity == guard.IdentityUncertain {
+	for i := range all {
+		f := &all[i]
+		// Of a node that was not asked all that matters is not known.
+		left := ms.Bar(i, period, now.Mono)
+		if f.Err != nil || f.cut || left == 0 {
 			continue
 		}
-		if all[i].BarredFor = max(0, ms.Bar(i, period, now.Mono)); all[i].BarredFor > 0 {
-			all[i].barred, all[i].newFleet = ms.Why(i, names), newFleet
+		f.NoVote = ms.NoVote(i, left, now, names)
+		if errors.As(f.NoVote, new(guard.BarredError)) {
+			f.BarredFor, f.barred, f.newFleet = left, ms.Why(i, names), newFleet
+		}
+	}
+	for _, t := range guard.Duplicates(ids) {
+		all[t.Second].NoVote = guard.SameServer(names[t.First])
+	}
+}
+
+// voteless fills in which nodes have no vote where there is no guard.
+func voteless(all []facts) {
+	for i := range all {
+		switch f := &all[i]; {
+		case !f.serves():
+		case f.Role == "slave":
+			f.NoVote = errors.New("it is a replica")
+		case f.Role == "sentinel":
+			f.NoVote = errors.New("it is a Sentinel")
+		default:
+			f.NoVote = f.denies(forLocks)
 		}
 	}
 }
@@ -98,7 +122,7 @@ func judge(all []facts, s setup) []Finding {
 			add(f.Node, severity, code, message, advice)
 		})
 	}
-	judgeDuplicates(all, add)
+	judgeDuplicates(all, s, add)
 	judgeAges(all, s, add)
 	judgeClocks(all, add)
 	judgeNumber(all, s, add)
@@ -113,6 +137,7 @@ func judgeNode(f facts, s setup, add addFinding) {
 		return
 	}
 	judgeRole(f, add)
+	judgeVote(f, add)
 	judgeBarred(f, s, add)
 	judgePersistence(f, s, add)
 	judgeEviction(f, add)
@@ -122,6 +147,7 @@ func judgeNode(f facts, s setup, add addFinding) {
 	}
 	judgeRights(f, add)
 	judgeMark(f, add)
+	judgePuts(f, s, add)
 	for _, u := range f.unread {
 		add(SeverityInfo, "unread", fmt.Sprintf("%s cannot be read (%s), so it is not known %s", u.what, u.err, u.means),
 			"look it up in the server's configuration, or check as a user who may read it")
@@ -277,15 +303,40 @@ func judgeMark(f facts, add addFinding) {
 	}
 }
 
+// judgeVote finds a node that has no vote, for a reason of which there is no other finding.
+func judgeVote(f facts, add addFinding) {
+	if f.NoVote == nil || f.BarredFor > 0 || f.Role == "slave" || f.Role == "sentinel" || f.noMark != "" ||
+		f.denies(forMemory) != nil || f.denies(forLocks) != nil || errors.Is(f.NoVote, guard.ErrDuplicateNode) {
+		return
+	}
+	severity, advice := SeverityWarning, "wait, and check again; if it stays so, look for what stands between the server and us"
+	if protocol.Permanent(f.NoVote) {
+		severity, advice = SeverityCritical, "change what is named; or set Options.NoRestartGuard in all clients, whose comment says what that costs"
+	}
+	add(severity, "no-vote", "has no vote, so one failure fewer is tolerated: "+protocol.OneLine(f.NoVote.Error()), advice)
+}
+
+// judgePuts tells of a server whose data was put in place, or might have been.
+func judgePuts(f facts, s setup, add addFinding) {
+	if f.Puts > 0 && s.Guard > 0 {
+		add(SeverityInfo, "puts", fmt.Sprintf("since its start it was told %s to put other data in place (DEBUG, SWAPDB, REPLICAOF, SLAVEOF, FAILOVER): each time it has no vote for %v",
+			plural(f.Puts, "time"), s.Guard), "avoid what counts likewise: DEBUG SLEEP, a shared server that swaps databases, CONFIG RESETSTAT")
+	}
+}
+
 // judgeDuplicates finds servers that are two nodes.
-func judgeDuplicates(all []facts, add addAbout) {
+func judgeDuplicates(all []facts, s setup, add addAbout) {
+	means := "it votes twice, and two lost votes are one failure"
+	if s.Guard > 0 {
+		means = "the two have one vote"
+	}
 	ids := make([]string, len(all))
 	for i, f := range all {
 		ids[i] = f.RunID
 	}
 	for _, t := range guard.Duplicates(ids) {
 		first, second := all[t.First], all[t.Second]
-		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): it votes twice, and two lost votes are one failure", first.Node, second.RunID),
+		add(second.Node, SeverityCritical, "same-server", fmt.Sprintf("the same server as %s (run id %s): %s", first.Node, second.RunID, means),
 			"give each server once; a database or a second name does not make another node")
 	}
 }

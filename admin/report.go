@@ -57,7 +57,7 @@ type Finding struct {
 	// Code names the kind of finding for programs, and keeps its meaning between versions.
 	// Newer versions may have more. The codes are barred, clock-local, clocks-apart,
 	// cluster-node, even-number, eviction, incomplete, lists-differ, memory-mark, no-quorum, no-redis,
-	// persistence, refused, replica, replicas, rights, rights-bundle (releases), rights-digest, rights-foreign,
+	// no-vote, persistence, puts, refused, replica, replicas, rights, rights-bundle (releases), rights-digest, rights-foreign,
 	// rights-keys, rights-memory, rights-name, rights-notify, rights-queue (the wait queue), rights-shared, same-server,
 	// sentinel, single-node, slow, unreachable, unread, version and young.
 	Code string `json:"code"`
@@ -113,9 +113,16 @@ type NodeReport struct {
 	// It is zero if there is no mark, or only one that belongs to other data; for a replica;
 	// with the restart guard off; and where the mark, INFO server or TIME could not be read.
 	RemembersSince time.Time
+	// NoVote is why a client that starts now would not count the node's grants of locks of Options.TTL, in the words of
+	// redlock.Outcome. It is nil if it would, and where there is no answer to tell that from, as with Err. With the guard
+	// off only replicas, Sentinels and users without the rights of a lock have no vote.
+	NoVote error
+	// Puts is how often this process was told to put other data in the place of its own, by DEBUG, SWAPDB, REPLICAOF,
+	// SLAVEOF or FAILOVER. Each bars the node for the guard's time. 0 also where the server does not count commands.
+	Puts int64
 	// BarredFor is for how much longer the restart guard keeps the node's grants from counting,
 	// for a client that starts now and for locks of Options.TTL; see redlock.Options.RestartGuard. It is
-	// zero if they count, if the guard is off, and where that cannot be known.
+	// zero if they count, if the guard is off, and where that cannot be known: see NoVote.
 	BarredFor time.Duration
 	// Role is "master", "slave" or "sentinel"; Mode "standalone", "cluster" or "sentinel".
 	Role, Mode string
@@ -151,6 +158,8 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 		UptimeS         *int64   `json:"uptime_s,omitempty"`
 		RemembersSince  string   `json:"remembers_since,omitempty"`
 		BarredForMS     float64  `json:"barred_for_ms,omitempty"`
+		NoVote          string   `json:"no_vote,omitempty"`
+		Puts            int64    `json:"puts,omitempty"`
 		Role            string   `json:"role,omitempty"`
 		Mode            string   `json:"mode,omitempty"`
 		Replicas        *int     `json:"replicas,omitempty"`
@@ -163,7 +172,10 @@ func (n NodeReport) MarshalJSON() ([]byte, error) {
 	}{
 		Node: n.Node, Reachable: n.Reachable, LatencyMS: ms(n.Latency), Version: n.Version, RunID: n.RunID,
 		RemembersSince: date(n.RemembersSince), BarredForMS: ms(n.BarredFor), Role: n.Role, Mode: n.Mode, MaxMemoryPolicy: n.MaxMemoryPolicy,
-		AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread,
+		AppendOnly: n.AppendOnly, AppendFsync: n.AppendFsync, Unread: n.Unread, Puts: n.Puts,
+	}
+	if n.NoVote != nil {
+		out.NoVote = n.NoVote.Error()
 	}
 	if n.Err != nil {
 		out.Error = n.Err.Error()

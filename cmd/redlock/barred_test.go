@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,4 +124,54 @@ func TestPageTellsOfNodesThatMayNotVoteYet(t *testing.T) {
 	assert.Empty(t, v.Nodes[2].Barred)
 	b.check(t.Context())
 	assert.Equal(t, v.Nodes[0].Barred, look().Nodes[0].Barred, "a state changes only when something happens")
+}
+
+// A node that answers and has no vote is said to have none wherever health is said, with what it says.
+func TestNodesThatHaveNoVote(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ageMarks(t)
+	name := s.addrs[2] + "/0"
+	admin := redis.NewClient(&redis.Options{Addr: s.addrs[2]})
+	defer admin.Close()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
+
+	r := s.ran(t, "check")
+	assert.Equal(t, exitFailed, r.code, "%s%s", r.out, r.errOut)
+	assert.Regexp(t, `critical +no-vote +`+name+` +has no vote, so one failure fewer is tolerated: .*INFO server: NOPERM .*the user lacks \+info, see also Options.NoRestartGuard`, r.out)
+	assert.Regexp(t, name+` +no-vote `, r.out)
+	r = s.ran(t, "check", "--json")
+	assert.Contains(t, r.out, `"no_vote":"which server it is, and what it remembers, is not known, so its votes do not count: INFO server: NOPERM`)
+	r = s.ran(t, "check", "--settle=1s")
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.errOut, "waiting: "+name+" has no vote: which server it is")
+
+	r = s.ran(t, "status", "k")
+	assert.Equal(t, exitOK, r.code)
+	assert.Contains(t, strings.Join(strings.Fields(r.out), " "), name+": has no vote: which server it is, and what it remembers, is not known, so its votes do not count: INFO server: NOPERM")
+	assert.Contains(t, r.out, "1 of 3 nodes may not vote, and if one more fails no lock can be had")
+	r = s.ran(t, "status", "k", "--json")
+	var st statusJSON
+	require.NoError(t, json.Unmarshal([]byte(r.out), &st))
+	assert.Equal(t, 3, st.Answers)
+	assert.Equal(t, new(2), st.Votes)
+	assert.Contains(t, st.Nodes[2].NoVote, "NOPERM")
+	assert.Zero(t, st.Nodes[2].Barred)
+	assert.Empty(t, st.Nodes[0].NoVote)
+
+	watch := s.start(t, "watch", "k", "--interval", "50ms")
+	assert.Contains(t, watch.line(t), "k is free, 0 waiting; may not vote: "+name)
+	require.NoError(t, watch.Process.Signal(syscall.SIGINT))
+	assert.Equal(t, exitOK, watch.end(t))
+	b := newBoard(s.nodes, nil, time.Second)
+	b.check(t.Context())
+	v := b.look(t.Context())
+	assert.Equal(t, odd, v.Verdict.Tone)
+	assert.Contains(t, v.Verdict.Text, "1 of them may not vote")
+	assert.True(t, v.Nodes[2].Voteless)
+	assert.Contains(t, fmt.Sprint(v.Findings), "has no vote")
+
+	s.servers[0].Kill()
+	r = s.ran(t, "status", "k")
+	assert.Contains(t, r.out, "No lock can be had: 1 of 3 nodes may vote, 2 needed.")
 }

@@ -142,6 +142,8 @@ func (s settings) settle(ctx context.Context, nodes *admin.Nodes, within, ttl ti
 			case n.BarredFor > 0:
 				names, unsettled = append(names, n.Node), unsettled+fmt.Sprintf("; %s may vote in %v", n.Node, n.BarredFor.Round(time.Second))
 				longest = max(longest, n.BarredFor)
+			case n.NoVote != nil:
+				names, unsettled = append(names, n.Node), unsettled+"; "+n.Node+" has no vote: "+n.NoVote.Error()
 			}
 		}
 		unsettled = strings.TrimPrefix(unsettled, "; ")

@@ -20,10 +20,11 @@ type health struct {
 	until  time.Time            // when a quorum may vote if nothing else happens; zero: that does not help
 }
 
-// barredNode is one whose grants do not count yet: it may have forgotten locks.
+// barredNode is one that answers, and whose grants do not count: it may have forgotten locks, or lacks something.
 type barredNode struct {
 	name  string
-	until time.Time
+	until time.Time // zero: not known
+	why   error     // as a client says it
 }
 
 // askHealth asks the nodes, for as long as an operator waits for a node. It knows nothing, and
@@ -45,10 +46,12 @@ func healthOf(r admin.Report, at time.Time) health {
 	for _, n := range r.Nodes {
 		h.since[n.Node] = n.RemembersSince
 		switch {
-		case n.Err != nil || n.Role == "slave" || n.Role == "sentinel":
+		case n.Err != nil:
 		case n.BarredFor > 0:
-			h.barred = append(h.barred, barredNode{n.Node, at.Add(n.BarredFor)})
+			h.barred = append(h.barred, barredNode{n.Node, at.Add(n.BarredFor), n.NoVote})
 			votes = append(votes, at.Add(n.BarredFor))
+		case n.NoVote != nil:
+			h.barred = append(h.barred, barredNode{name: n.Node, why: n.NoVote})
 		default:
 			h.votes++
 			votes = append(votes, at)
@@ -65,7 +68,7 @@ func healthOf(r admin.Report, at time.Time) health {
 func (h health) at(now time.Time) health {
 	var left []barredNode
 	for _, b := range h.barred {
-		if b.until.After(now) {
+		if b.until.IsZero() || b.until.After(now) {
 			left = append(left, b)
 		} else {
 			h.votes++
@@ -75,17 +78,33 @@ func (h health) at(now time.Time) health {
 	return h
 }
 
+// of leaves out barred nodes that do not answer.
+func (h health) of(silent []admin.NodeStatus) health {
+	h.barred = slices.DeleteFunc(slices.Clone(h.barred), func(b barredNode) bool {
+		return slices.ContainsFunc(silent, func(n admin.NodeStatus) bool { return n.Node == b.name })
+	})
+	return h
+}
+
+// yet is what is said behind "may not vote" where time alone mends it.
+func (h health) yet() string {
+	if slices.ContainsFunc(h.barred, func(b barredNode) bool { return b.until.IsZero() }) {
+		return ""
+	}
+	return " yet"
+}
+
 // lacks reports whether no lock can be had.
 func (h health) lacks() bool { return h.votes < h.quorum }
 
-// isBarred is until when a node is barred.
-func (h health) isBarred(name string) (until time.Time, ok bool) {
-	for _, b := range h.barred {
+// isBarred is why and until when a node is barred; nil if it is not.
+func (h health) isBarred(name string) *barredNode {
+	for i, b := range h.barred {
 		if b.name == name {
-			return b.until, true
+			return &h.barred[i]
 		}
 	}
-	return time.Time{}, false
+	return nil
 }
 
 // count says how many may vote.
@@ -110,9 +129,12 @@ func (h health) wait(now time.Time) string {
 	return " for " + seconds(h.until.Sub(now))
 }
 
-// mayNotVoteFor is what is said of a barred node.
-func mayNotVoteFor(until, now time.Time) string {
-	return "may not vote for " + seconds(until.Sub(now)) + " yet: it may have forgotten locks"
+// says is what is said of a barred node.
+func (b barredNode) says(now time.Time) string {
+	if b.until.IsZero() {
+		return "has no vote: " + oneLine(b.why)
+	}
+	return "may not vote for " + seconds(b.until.Sub(now)) + " yet: it may have forgotten locks"
 }
 
 // seconds is a time that is left, rounded up: when it is over, it is.

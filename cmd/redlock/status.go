@@ -51,6 +51,7 @@ type nodeJSON struct {
 	Elapsed float64 `json:"elapsed_seconds"`
 	Since   string  `json:"remembers_since,omitempty"`
 	Barred  float64 `json:"barred_seconds,omitempty"` // until its grants count
+	NoVote  string  `json:"no_vote,omitempty"`        // why they do not
 	Error   string  `json:"error,omitempty"`
 }
 
@@ -145,7 +146,7 @@ func (p picture) held() *bool {
 // notes say what follows from the nodes that do not answer, and what to do.
 func (p picture) notes() []string {
 	now := time.Now()
-	h := p.health.at(now)
+	h := p.health.at(now).of(p.silent)
 	spare := p.answers() - len(h.barred) - p.quorum
 	switch {
 	case len(p.silent) == 0 && len(h.barred) == 0:
@@ -178,9 +179,9 @@ func (p picture) missing(h health) string {
 		}
 		return nodesThat(n, of, "does", "do") + " not answer"
 	case len(p.silent) == 0:
-		return nodesThat(n, of, "may", "may") + " not vote yet"
+		return nodesThat(n, of, "may", "may") + " not vote" + h.yet()
 	default:
-		return nodesThat(n, of, "does", "do") + " not answer or may not vote yet"
+		return nodesThat(n, of, "does", "do") + " not answer or may not vote" + h.yet()
 	}
 }
 
@@ -220,9 +221,12 @@ func asJSON(p picture) statusJSON {
 		if n.Err != nil {
 			e = n.Err.Error()
 		}
-		node := nodeJSON{n.Node, !silent(n), n.Value, inSeconds(n.TTL), n.Waiting, inSeconds(n.Elapsed), since(h.since[n.Node]), 0, e}
-		if until, ok := h.isBarred(n.Node); ok {
-			node.Barred = inSeconds(until.Sub(now))
+		node := nodeJSON{n.Node, !silent(n), n.Value, inSeconds(n.TTL), n.Waiting, inSeconds(n.Elapsed), since(h.since[n.Node]), 0, "", e}
+		if b := h.isBarred(n.Node); b != nil {
+			node.NoVote = oneLine(b.why)
+			if !b.until.IsZero() {
+				node.Barred = inSeconds(b.until.Sub(now))
+			}
 		}
 		j.Nodes = append(j.Nodes, node)
 	}
@@ -349,7 +353,7 @@ func printStatus(w io.Writer, s picture) {
 	}
 	now := time.Now()
 	for _, b := range s.health.at(now).barred {
-		fmt.Fprint(w, paint.odd(paragraph(w, printable(b.name+": "+mayNotVoteFor(b.until, now)))))
+		fmt.Fprint(w, paint.odd(paragraph(w, printable(b.name+": "+b.says(now)))))
 	}
 	for i, wt := range s.Waiters {
 		fmt.Fprintf(w, "%s in the queue: %s, for %v\n", ordinal(i+1), printable(wt.Owner), wt.Waited.Round(time.Millisecond))

@@ -28,7 +28,7 @@ func (p picture) barredNote(now time.Time) string {
 	if len(h.barred) == 0 {
 		return ""
 	}
-	text := "; may not vote yet: " + h.names()
+	text := "; may not vote" + h.yet() + ": " + h.names()
 	if h.lacks() && p.answers() >= p.quorum {
 		text = fmt.Sprintf("; no lock can be had%s: %s%s", h.wait(now), h.count(), text)
 	}

@@ -74,6 +74,8 @@ type viewNode struct {
 	Tells string `json:"tells,omitempty"` // by check
 	// Barred is until when its grants do not count.
 	Barred int64 `json:"barred,omitempty"`
+	// Voteless: they do not, and it is not known until when.
+	Voteless bool `json:"voteless,omitempty"`
 }
 
 type viewFinding struct {
@@ -332,9 +334,14 @@ func (b *board) nodes(v *view) {
 				b.tell(web.News{Tone: good, Aloud: true, Text: name + " answers again."})
 			}
 		}
-		if until, ok := v.health.isBarred(name); ok && n.Error == "" {
+		switch is := v.health.isBarred(name); {
+		case is == nil || n.Error != "":
+		case is.until.IsZero():
 			v.Barred++
-			n.Barred = b.hub.At(until)
+			n.Voteless = true
+		default:
+			v.Barred++
+			n.Barred = b.hub.At(is.until)
 			if was := b.barred[name]; max(was-n.Barred, n.Barred-was) < 1000 { // each check finds it anew
 				n.Barred = was
 			}
@@ -399,7 +406,7 @@ func (v *view) verdict() verdict {
 	}
 	barred := ""
 	if v.Barred > 0 {
-		barred = fmt.Sprintf(", %d of them may not vote yet", v.Barred)
+		barred = fmt.Sprintf(", %d of them may not vote%s", v.Barred, v.health.yet())
 	}
 	text := fmt.Sprintf("%s%s, %d are enough. %s held, %d of them awaited.", nodesThat(v.Answers, len(v.Nodes), "answers", "answer"), barred, v.Quorum, plural(held, "lock"), awaited)
 	if v.More > 0 {
@@ -407,8 +414,8 @@ func (v *view) verdict() verdict {
 	}
 	switch votes := v.Answers - v.Barred; {
 	case votes < v.Quorum && v.Answers >= v.Quorum:
-		return verdict{bad, fmt.Sprintf("No lock can be had yet: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
-			votes, len(v.Nodes), v.Quorum)}
+		return verdict{bad, fmt.Sprintf("No lock can be had%s: %d of %d nodes may vote, and %d are needed. Held locks are extended and released.",
+			v.health.yet(), votes, len(v.Nodes), v.Quorum)}
 	case v.Answers < v.Quorum:
 		return verdict{bad, fmt.Sprintf("No quorum: %d of %d nodes answer, and %d are needed. No lock can be had, extended or released.", v.Answers, len(v.Nodes), v.Quorum)}
 	case votes < len(v.Nodes):

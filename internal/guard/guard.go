@@ -146,6 +146,9 @@ func (g *Guard) Duplicate(i int) error {
 // DuplicateError is why a node has no vote: it is the same server as another.
 type DuplicateError struct{ of string }
 
+// SameServer is the error of a node that is the server of the node of that name.
+func SameServer(as string) error { return DuplicateError{as} }
+
 // Error names the node whose vote counts.
 func (e DuplicateError) Error() string {
 	return fmt.Sprintf("the same server as %s, whose vote counts", e.of)
@@ -207,9 +210,9 @@ func (g *Guard) Voteless(i int, period time.Duration) (why error, until int64) {
 	case left == 0:
 		return nil, 0
 	case quiet == notYet:
-		return g.why(i, left, now), 0
+		return g.memories.NoVote(i, left, now, g.names), 0
 	default:
-		return g.why(i, left, now), now.Mono + int64(left)
+		return g.memories.NoVote(i, left, now, g.names), now.Mono + int64(left)
 	}
 }
 
@@ -218,21 +221,7 @@ func (g *Guard) Why(i int, left time.Duration) error {
 	now := g.clock.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.why(i, left, now)
-}
-
-// why is Why for a caller that holds mu.
-func (g *Guard) why(i int, left time.Duration, now tick.Instant) error {
-	switch m := &g.memories.Nodes[i]; {
-	case m.Identity == IdentityUncertain && m.err != nil:
-		return fmt.Errorf("%w: %w", ErrUnsure, m.err)
-	case m.Identity == IdentityUncertain:
-		return ErrUnsure
-	case m.unmarked():
-		return errNoMark
-	default:
-		return BarredError{left, now.Time.Add(left).Round(0), g.memories.Why(i, g.names)}
-	}
+	return g.memories.NoVote(i, left, now, g.names)
 }
 
 // BarredError is why a grant is not counted.

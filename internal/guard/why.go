@@ -4,7 +4,26 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/redlock/internal/protocol"
+	"github.com/quorumlock/redlock/internal/tick"
 )
+
+// NoVote is why grants of a node that has a bar do not count, for the time left.
+func (ms *Memories) NoVote(i int, left time.Duration, now tick.Instant, names []string) error {
+	switch m := &ms.Nodes[i]; {
+	case m.Identity == IdentityUncertain && protocol.FailedTrial(m.err):
+		return m.err
+	case m.Identity == IdentityUncertain && m.err != nil:
+		return fmt.Errorf("%w: %w", ErrUnsure, m.err)
+	case m.Identity == IdentityUncertain:
+		return ErrUnsure
+	case m.unmarked():
+		return errNoMark
+	default:
+		return BarredError{left, now.Time.Add(left).Round(0), ms.Why(i, names)}
+	}
+}
 
 // Why says why grants of a node that has a bar, and of which identity and mark are known, do not count.
 // Different causes look alike to a client, so each sentence is true of all that look like this.

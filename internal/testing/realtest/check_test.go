@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/redlock"
@@ -70,7 +71,7 @@ func TestCheckOfSoundNodes(t *testing.T) {
 		c := s.Client(t)
 		assert.Empty(t, leftKeys(c), "Check left keys")
 		assert.Zero(t, c.PubSubNumPat(t.Context()).Val())
-		assert.Contains(t, c.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:1", "but for the one by which Open finds out whether any runs")
+		assert.Contains(t, c.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:0", "Check left a script")
 		assert.Contains(t, c.Info(t.Context(), "persistence").Val(), "rdb_changes_since_last_save:0", "Check wrote")
 	}
 }
@@ -144,8 +145,8 @@ func TestCheckOfRights(t *testing.T) {
 	}{
 		"all it needs":     {[]string{"~*", locks, lines, notices, reading}, nil, ""},
 		"shares no lock":   {[]string{"~*", alone, lines, notices, reading}, []string{"info rights-shared"}, "ZCARD, ZRANGE, UNLINK"},
-		"may not read":     {[]string{"~*", locks, lines, notices, connections}, []string{"info unread", "info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
-		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", connections}, []string{"info unread", "info unread", "info unread"}, "whether it belongs to a cluster"},
+		"may not read":     {[]string{"~*", locks, lines, notices, connections}, []string{"critical no-vote", "info unread", "info unread", "info unread", "info unread", "info unread", "info unread"}, "NOPERM"},
+		"no INFO":          {[]string{"~*", locks, lines, notices, "+role +config|get", connections}, []string{"critical no-vote", "info unread", "info unread", "info unread"}, "INFO server: NOPERM"},
 		"no CONFIG":        {[]string{"~*", locks, lines, notices, "+info", connections}, []string{"info unread"}, "CONFIG GET appendfsync"},
 		"no SET, no DEL":   {[]string{"~*", locks, "-set -del", lines, notices, reading}, []string{"critical rights", "critical rights-memory"}, "SET, DEL"},
 		"no scripts":       {[]string{"~*", locks, "-eval -evalsha", lines, notices, reading}, []string{"critical rights", "info rights-digest"}, "lacks EVAL ("},
@@ -154,7 +155,8 @@ func TestCheckOfRights(t *testing.T) {
 		"no TIME":          {[]string{"~*", locks, lines, "-time", notices, reading}, []string{"critical rights-memory", "warning rights-queue", "info unread"}, "TIME"},
 		"no notices":       {[]string{"~*", locks, lines, "&redlock:*", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
 		"no channels":      {[]string{"~*", locks, lines, "resetchannels +publish +subscribe", reading}, []string{"warning rights-notify"}, "PUBLISH, SUBSCRIBE"},
-		"keys of its own":  {[]string{"~orders:* ~redlock:memory", locks, lines, notices, reading}, []string{"info rights-keys"}, "key patterns"},
+		"keys of its own":  {[]string{"~orders:* ~redlock:memory ~redlock:trial", locks, lines, notices, reading}, []string{"info rights-keys"}, "key patterns"},
+		"no trial":         {[]string{"~orders:* ~redlock:memory", locks, lines, notices, reading}, []string{"critical no-vote", "info rights-keys"}, "the user lacks ~redlock:trial"},
 		"no mark":          {[]string{"~orders:*", locks, lines, notices, reading}, []string{"critical rights-memory", "info rights-keys"}, "the key redlock:memory"},
 		"mark, reading":    {[]string{"~orders:* %R~redlock:memory", locks, lines, notices, reading}, []string{"critical rights-memory", "info rights-keys"}, "the key redlock:memory"},
 		"no name":          {[]string{"~*", locks, lines, notices, reading, "-client|setname"}, []string{"info rights-name"}, "lacks CLIENT SETNAME ("},
@@ -351,4 +353,87 @@ func TestCheckSaysWhatItCannotRead(t *testing.T) {
 		f := finding(t, r, "clocks-apart")
 		assert.Contains(t, f.Message, "that of "+r.Nodes[2].Node)
 	})
+}
+
+// A node counts as one that may vote only if a client that starts now counts its grants, and what check says of it is
+// what that client says.
+func TestCheckCountsTheNodesThatVote(t *testing.T) {
+	denies := func(command string) func(*redlocktest.Node) {
+		return func(n *redlocktest.Node) { n.Deny(command) }
+	}
+	emptiedAnd := func(command string) func(*redlocktest.Node) {
+		return func(n *redlocktest.Node) { n.FlushAll(); n.Deny(command) }
+	}
+	for name, c := range map[string]struct {
+		fault func(*redlocktest.Node)
+		code  string
+		says  string
+	}{
+		"nothing":                    {func(*redlocktest.Node) {}, "", ""},
+		"emptied":                    {func(n *redlocktest.Node) { n.FlushAll() }, "warning barred", "had no memory mark"},
+		"INFO":                       {denies("INFO"), "critical no-vote", "INFO server: NOPERM"},
+		"TIME":                       {denies("TIME"), "critical rights-memory", "TIME: NOPERM"},
+		"GET":                        {denies("GET"), "critical rights-memory", "GET redlock:memory: NOPERM"},
+		"SET":                        {denies("SET"), "critical rights-memory", "SET: NOPERM"},
+		"SET, and there is no mark":  {emptiedAnd("SET"), "critical rights-memory", "SET: NOPERM"},
+		"EVALSHA":                    {denies("EVALSHA"), "", ""},
+		"scripts":                    {func(n *redlocktest.Node) { n.Deny("EVAL", "EVALSHA") }, "critical rights", "EVAL: NOPERM"},
+		"PTTL":                       {denies("PTTL"), "critical rights", "PTTL: NOPERM"},
+		"DEL":                        {denies("DEL"), "critical rights", "DEL: NOPERM"},
+		"loading":                    {func(n *redlocktest.Node) { n.SetError("LOADING Redis is loading the dataset in memory") }, "warning refused", ""},
+		"something else as the mark": {func(n *redlocktest.Node) { n.Del("redlock:memory"); _, _ = n.Redis().Lpush("redlock:memory", "x") }, "warning memory-mark", "holds what is no memory mark"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
+				time.Sleep(time.Hour)
+				c.fault(cluster.Node(1))
+				rl := clientOf(t, cluster, redlock.Options{})
+				r := check(t, rl)
+				n := r.Nodes[1]
+				lock, err := rl.Mutex("k").TryAcquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				o := lock.Outcomes()[1]
+				assert.Equal(t, o.Vote == redlock.VoteGranted, n.NoVote == nil && n.Err == nil, "%v: %v", o.Err, r)
+				if c.code != "" {
+					assert.Contains(t, codes(r, 1), c.code, "%v", r)
+				}
+				if n.NoVote != nil {
+					said, _, _ := strings.Cut(n.NoVote.Error(), "; votes count from")
+					assert.Contains(t, said, c.says)
+					assert.ErrorContains(t, o.Err, said)
+				}
+				if strings.HasSuffix(c.code, "no-vote") {
+					assert.Contains(t, finding(t, r, "no-vote").Message, "one failure fewer is tolerated")
+					assert.Contains(t, finding(t, r, "no-vote").Advice, "NoRestartGuard")
+				}
+				if n.NoVote == nil && n.Err == nil {
+					return
+				}
+				// With one more of them no lock can be had.
+				c.fault(cluster.Node(2))
+				r, _ = operator(t, rl).Check(t.Context())
+				assert.Contains(t, finding(t, r, "no-quorum").Message, "1 of 3 nodes ")
+			})
+		})
+	}
+}
+
+// How often other data was put into a running process is told, since each time bars it.
+func TestCheckTellsHowOftenDataWasPutInPlace(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	servers := realredis.StartN(t, 3, durable()...)
+	rl := newOn(t, guarded(0), clientsOf(t, addrsOf(servers)...)...)
+	assert.NotContains(t, codes(check(t, rl), 1), "info puts")
+	require.NoError(t, servers[1].Client(t).Do(t.Context(), "SWAPDB", 0, 1).Err())
+	require.NoError(t, servers[1].Client(t).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	r := check(t, rl)
+	assert.EqualValues(t, 2, r.Nodes[1].Puts)
+	assert.Zero(t, r.Nodes[0].Puts)
+	f := finding(t, r, "puts")
+	assert.Equal(t, r.Nodes[1].Node, f.Node)
+	assert.Contains(t, f.Message, "it was told 2 times to put other data in place")
+	assert.Contains(t, f.Advice, "DEBUG SLEEP, a shared server that swaps databases, CONFIG RESETSTAT")
+	assert.NotContains(t, codes(check(t, newOn(t, unhurried, clientsOf(t, addrsOf(servers)...)...)), 1), "info puts", "without a guard it bars nothing")
 }

@@ -84,9 +84,9 @@ function draw(state) {
   list(byId("nodes"), state.nodes, "name", (n) => {
     const up = !n.error;
     const card = make("li", "card node");
-    card.dataset.state = !up ? "down" : n.barred ? "barred" : "up";
+    card.dataset.state = !up ? "down" : n.barred || n.voteless ? "barred" : "up";
     card.append(
-      make("div", "top", make("h3", "", n.name), make("span", "state", !up ? "no answer" : n.barred ? "may not vote" : "answers")),
+      make("div", "top", make("h3", "", n.name), make("span", "state", !up ? "no answer" : n.barred || n.voteless ? "may not vote" : "answers")),
       make("p", "vote", n.error || n.tells || ""),
     );
     if (n.barred) card.append(make("p", "vote until", ""));
