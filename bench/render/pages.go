@@ -8,7 +8,7 @@ import (
 )
 
 // pages may have blocks.
-var pages = []string{"README.md", "docs/zh/README.md", "bench/README.md", "docs/performance.md", "docs/choosing.md"}
+var pages = []string{"README.md", "docs/zh/README.md", "docs/performance.md", "docs/choosing.md"}
 
 var (
 	opening = regexp.MustCompile(`(?m)^<!-- figures: ([\w-]+) -->$`)
