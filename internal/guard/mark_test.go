@@ -389,20 +389,61 @@ func TestWhatIsToldBesidesTheMark(t *testing.T) {
 	}
 }
 
+// A newcomer knows nothing but what the node tells of itself, and its mark.
+func TestNewcomerTakesNoMarkOfOtherData(t *testing.T) {
+	for text, fits := range map[string]bool{
+		"id 1000000 first run repl 5 2": true,
+		"id 1000000 first run repl 0 2": true, // its writer was not told the start
+		"id 1000000 first old repl 0 2": false,
+		"id 1000000 first run old 5 2":  false,
+		"id 1000000 first run repl 4 2": false,
+		"id 1000000 first run repl 5 1": false,
+		"id 1000000 first run repl 5 3": false,
+		"id 1000000 first run repl 5":   false,
+	} {
+		g, _ := guardOf(3, 0)
+		w := g.Saw(0, protocol.ServerReport{
+			Asked: true, RunID: "run", ReplID: "repl", Role: "master", Start: 5, Puts: 2, Time: time.Hour, Mark: protocol.ReadMark(text, true, 0),
+		})
+		require.Equal(t, fits, w == nil, text)
+		require.Equal(t, fits, leftOf(g, 0, 10*s) == 0, text)
+		if !fits {
+			require.Equal(t, protocol.MarkWrite{Old: text, ID: w.ID, RunID: "run", ReplID: "repl", Start: 5, Puts: 2}, *w, text)
+		}
+	}
+}
+
 // The start of a process is compared where both are told.
 func TestAnotherStartIsAnotherProcess(t *testing.T) {
-	g, _, looks := marked(t, 3, 0)
+	g, c, looks := marked(t, 3, 0)
 	l := looks[0]
-	l.ReplID, l.FormerID, l.Role, l.Start = "r", "0", "master", 5
-	require.Nil(t, g.Saw(0, l))
-	require.Zero(t, leftOf(g, 0, 10*s))
-	l.Start = 0
-	require.Nil(t, g.Saw(0, l), "it does not tell this time")
-	require.Zero(t, leftOf(g, 0, 10*s))
-	l.Start = 6
-	l.Mark.Text = "id0 1000000 first a0 r 5 0"
-	w := g.Saw(0, l)
-	require.NotNil(t, w)
-	require.Equal(t, int64(6), w.Start)
-	require.NotZero(t, leftOf(g, 0, 10*s))
+	l.ReplID, l.FormerID, l.Role = "r", "0", "master"
+	for _, start := range []int64{0, 5, 0, 5} {
+		c.Advance(s)
+		l.Start, l.At, l.Time = start, c.Now().Mono, time.Hour
+		require.Nil(t, g.Saw(0, l))
+		require.Zero(t, leftOf(g, 0, 10*s))
+	}
+	c.Advance(s)
+	l.Start, l.At = 6, c.Now().Mono
+	require.Nil(t, g.Saw(0, l), "the mark tells no start")
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s))
+}
+
+// Answers overtake each other. A mark is older than what we knew if it was written before the last look at that.
+func TestLateAnswerIsNotTheLastLook(t *testing.T) {
+	g, c, looks := marked(t, 3, 0)
+	l := looks[0]
+	l.ReplID, l.FormerID, l.Role, l.Time = "r", "0", "master", time.Hour
+	late := l
+	late.At = c.Now().Mono
+	c.Advance(2 * s)
+	l.At, l.Time = c.Now().Mono, time.Hour+2*s
+	g.Saw(0, l)
+	g.Saw(0, late)
+	c.Advance(s)
+	l.At, l.Time = c.Now().Mono, time.Hour+3*s
+	l.Mark = protocol.ReadMark(fmt.Sprintf("new %d later a0 r 0 0", (time.Hour+s).Microseconds()), true, 0)
+	g.Saw(0, l)
+	require.Equal(t, 10*s, leftOf(g, 0, 10*s), "it stood beside what we knew")
 }
