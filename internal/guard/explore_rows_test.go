@@ -139,6 +139,8 @@ const pageHead = `What TestExplore found. To write it again:
 
 Three nodes, and a fourth server outside; one key; each attempt of a client in one step where "coarse" is said. In every state, once all
 is quiet, each node votes for each client within the guard's period and a TTL, and the longest wait is given.
+A look behind SETs brings all that the node tells of itself, or the mark alone where "bare" is said. Copies that are put back are of any age.
+Where "prompt" is said, a lock that is free is had at once as long as nothing was lost.
 The words are fields of xScope. That compare and set is needed is a story that is longer than the search
 reaches (TestExploreStories). New fleets that are all up wait for nothing: TestFirstStartWaitsForNothing.
 

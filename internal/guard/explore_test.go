@@ -23,7 +23,7 @@ import (
 //	go test ./internal/guard -run TestExplore -explore.states=3000000 -v
 
 var (
-	exploreStates = flag.Int("explore.states", 6_000, "how many states TestExplore visits at most, per row")
+	exploreStates = flag.Int("explore.states", 4_000, "how many states TestExplore visits at most, per row")
 )
 
 const (

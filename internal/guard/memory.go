@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -208,7 +207,9 @@ func (m *Memory) meet(s protocol.ServerReport) bool {
 	if s.ReplID == "" {
 		return false
 	}
-	m.start, m.puts = cmp.Or(s.Start, m.start), s.Puts
+	if m.puts = s.Puts; s.Start != 0 {
+		m.start = s.Start
+	}
 	if s.ReplID != m.replID {
 		m.replID = s.ReplID
 		if !noFormer(s.FormerID) {
