@@ -217,33 +217,6 @@ func testLoss(t *testing.T, loss convLoss) {
 	}
 }
 
-// A program that was idle while the nodes were restarted, each once the one before had its vote again, has a free lock at
-// its first attempt: the marks tell since when the nodes remember.
-func TestIdleProgramHasALockAfterARollingRestart(t *testing.T) {
-	t.Parallel()
-	convEachWay(t, func(t *testing.T, way convWay) {
-		f := convStart(t, 3)
-		idle, other := way.make(f.path(t), t, convGuarded), f.path(t).open(t, convGuarded)
-		convWarm(t, f, other)
-		convWarm(t, f, idle)
-		for i, s := range f.servers {
-			require.NoError(t, s.Restart())
-			convEventually(t, func() bool {
-				lock, err := other.Mutex("restarts").TryAcquire(context.Background())
-				if err != nil {
-					return false
-				}
-				vote := convVotes(lock)[i]
-				_ = lock.Release(context.Background())
-				return vote == redlock.VoteGranted
-			}, "a restarted node does not vote")
-		}
-		lock, err := idle.Mutex(convKey).TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lock.Release(context.Background()))
-	})
-}
-
 // contact has the clients that were there talk to the nodes until it is stopped.
 func (l *convLossRun) contact(askers []*convAsker) (stop func()) {
 	var all sync.WaitGroup
