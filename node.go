@@ -160,6 +160,9 @@ func (ns *nodeSet) outcomes(r *round) []Outcome {
 		return nil
 	}
 	all := r.outcomes(ns.names)
+	for i := range all {
+		all[i].Err = ns.hinted(all[i].Err)
+	}
 	if len(all) != len(ns.nodes) {
 		return all
 	}
@@ -172,6 +175,11 @@ func (ns *nodeSet) outcomes(r *round) []Outcome {
 		}
 	}
 	return all
+}
+
+// hinted adds to a node's error what to give the user, where that lacks a permission.
+func (ns *nodeSet) hinted(err error) error {
+	return protocol.DeniedTo(err, ns.opts.KeyPrefix, errors.Is(err, guard.ErrUnsure))
 }
 
 // fail makes the error of a round that did not get its quorum.

@@ -30,12 +30,11 @@ const (
 // Open connects to the nodes. An address is "host:port", or a redis://, rediss:// (TLS, see Options.TLS) or unix://
 // URL, which may have a user, a password and a database number.
 //
-// It returns once all nodes have answered, or once a majority has and a second has passed; the rest join when they
-// answer. Without a majority it fails when ctx ends, or after five seconds if ctx has no deadline.
+// It returns once all nodes have told what their votes rest on, or once a majority has and a second has passed; the
+// rest join when they do. Without a majority it fails when ctx ends, or after five seconds if ctx has no deadline.
 //
-// It fails with ErrNoQuorum (and ctx's error if ctx ended), also early if so many nodes return errors that waiting
-// cannot fix; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves one small key on each
-// node, the memory mark (see Options.RestartGuard). Redlock.Close closes the connections.
+// It fails with ErrNoQuorum (and ctx's error if ctx ended), early if waiting cannot fix what so many nodes say; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves the memory mark
+// on each node (see Options.RestartGuard). Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := nodes.Parse(addrs, openPatience)
@@ -86,8 +85,8 @@ func build(clients []*redis.Client, o Options, clk tick.Clock, h func(*redis.Opt
 	return rl
 }
 
-// greet asks all nodes for their run ids, until a quorum has answered. It fails if two nodes are
-// the same server, or if no majority answers in time.
+// greet asks all nodes for what their votes rest on, until a quorum has told it. It fails if two nodes are
+// the same server, or if no majority tells it in time.
 func (rl *Redlock) greet(ctx context.Context) error {
 	asking := ctx
 	if _, ok := ctx.Deadline(); !ok {
@@ -152,16 +151,19 @@ func (rl *Redlock) greetOnce(ctx context.Context, g *greeting) {
 			if err != nil && ctx.Err() != nil && g.outcomes[i].Err != nil {
 				return nil // what it said before says more
 			}
-			g.ids[i] = id
-			g.outcomes[i] = Outcome{
-				Node: rl.names[i], Vote: VoteGranted, Err: protocol.Hinted(rl.clients[i], err),
-				Elapsed: rl.clock.Now().Since(start),
-			}
+			vote := VoteGranted
 			switch {
 			case err != nil && protocol.IsServerError(err):
-				g.outcomes[i].Vote = VoteFailed
+				vote = VoteFailed
 			case err != nil:
-				g.outcomes[i].Vote = VoteNotSent
+				vote = VoteNotSent
+			case !rl.guard.Ready(i):
+				vote, err = VoteBarred, rl.hinted(rl.guard.Why(i, 0))
+			}
+			g.ids[i] = id
+			g.outcomes[i] = Outcome{
+				Node: rl.names[i], Vote: vote, Err: protocol.Hinted(rl.clients[i], err),
+				Elapsed: rl.clock.Now().Since(start),
 			}
 			return nil
 		})

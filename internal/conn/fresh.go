@@ -350,7 +350,7 @@ func (cs *Conversations) sleep(d time.Duration) {
 }
 
 // Greet asks the server for its identity and returns the run id, empty where the server does not say. It fails
-// where the server does not answer, refuses to serve us, or has no vote since it does not say.
+// where the server does not answer, or refuses to serve us.
 func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID string, err error) {
 	start := cs.clock.Now().Mono
 	cs.Mu.Lock()
@@ -376,9 +376,6 @@ func (cs *Conversations) Greet(ctx context.Context, limit time.Duration) (runID 
 		cs.learn(cv, s)
 	}
 	runID = cv.who.RunID
-	if cs.Saw != nil {
-		err = cv.who.Err
-	}
 	cs.putBack(cv)
-	return runID, err
+	return runID, nil
 }

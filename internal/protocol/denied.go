@@ -1,11 +1,35 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // What servers deny to a user, in words that say what to do.
 
-// lockCommands are what all locks need; EVALSHA saves bytes. docs/operations.md has them, too.
-const lockCommands = "+set +get +del +pttl +pexpire +type +eval +evalsha"
+// DeniedTo adds to an error that lasts what to give the user where the server denies it a command or a key. unsure: it
+// is why a node has no vote.
+func DeniedTo(err error, prefix string, unsure bool) error {
+	switch remedy, lasts := RemedyOf(err); {
+	case unsure && lasts && remedy&NewRights == 0 && !strings.Contains(err.Error(), "NoRestartGuard"):
+		return fmt.Errorf("%w; see Options.NoRestartGuard", err)
+	case remedy&NewRights == 0:
+		return err
+	case unsure:
+		return fmt.Errorf("%w; a vote needs ACL SETUSER USER ~%s ~%s %s, or Options.NoRestartGuard", err, prefix+MarkKey, prefix+"redlock:trial", voteCommands)
+	case hasAny(err.Error(), "can't run this command", "ACL failure"): // in a script, and it may not say which
+		return fmt.Errorf("%w; locks need %s", err, lockCommands)
+	default:
+		return err
+	}
+}
+
+const (
+	// voteCommands are what a node's vote needs, on the keys of the mark and of the trial.
+	voteCommands = "+info +time +get +set +pexpire +pttl +del +eval +evalsha"
+	// lockCommands are what all locks need. EVALSHA saves bytes.
+	lockCommands = "+set +get +del +pttl +pexpire +type +eval +evalsha"
+)
 
 // queueCommands are what the scripts of a wait queue need beside those of a lock.
 const queueCommands = "+zadd +zrem +zscore +zrangebyscore +zrevrange +zcount"

@@ -41,6 +41,7 @@ var lasting = []struct {
 	{"CLUSTERDOWN", 0},
 	{"CROSSSLOT", 0},
 	{"unknown command", 0},
+	{"not supported", 0}, // a section of INFO, by servers that are no Redis
 	{"invalid DB index", 0},
 	{"out of range", 0}, // likewise
 }

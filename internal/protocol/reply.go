@@ -366,6 +366,8 @@ func WithHint(err error) error {
 		return fmt.Errorf("%w; this is a node of a Redis Cluster, and a quorum needs independent masters", err)
 	case ReadOnly(err):
 		return fmt.Errorf("%w; this is a replica, and a quorum needs independent masters", err)
+	case strings.Contains(text, "section ("):
+		return fmt.Errorf("%w; this is no Redis; if it is miniredis, package redlocktest makes nodes for tests", err)
 	default:
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +62,40 @@ func TestWithoutGuardAndQueueOnlyTheLocksKeyIsTouched(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A server that tells nothing of itself has no vote, which Open and each acquire say at once, with what helps.
+func TestPlainMiniredis(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, miniredis.RunT(t).Addr())
+	}
+	var clients []redis.UniversalClient
+	for _, a := range addrs {
+		c := redis.NewClient(&redis.Options{Addr: a})
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	rl, err := redlock.New(clients, nil)
+	require.NoError(t, err)
+	defer rl.Close()
+	_, ofAcquire := rl.Mutex(key).Acquire(ctx)
+	_, ofOpen := redlock.Open(ctx, addrs, nil)
+	require.NoError(t, ctx.Err())
+	for _, err := range []error{ofAcquire, ofOpen} {
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		for _, word := range []string{"section", "Options.NoRestartGuard", "redlocktest"} {
+			require.ErrorContains(t, err, word)
+		}
+	}
+	without, err := redlock.Open(ctx, addrs, alone)
+	require.NoError(t, err)
+	defer without.Close()
+	for range 3 {
+		require.NoError(t, without.Mutex(key).Do(ctx, func(context.Context, *redlock.Lock) error { return nil }))
+	}
 }
 
 // Clients of one key need not agree about the queue: those that use it keep their order, and each of the two kinds is

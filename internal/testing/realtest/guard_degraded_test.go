@@ -32,35 +32,45 @@ func (d *degradations) all() []redlock.DegradedInfo {
 	return slices.Clone(d.seen)
 }
 
-// What waiting does not mend is told at once, and names the right.
+// What waiting does not mend is told at once, by Open and by each acquire, and names the permission and the option.
 func TestNodesThatDenyWhatAVoteRestsOn(t *testing.T) {
 	t.Parallel()
-	for denied, says := range map[string]string{"-info": "'info'", "-get": "'get'", "-time": "votes do not count"} { // TIME is refused in scripts, too
-		t.Run(denied, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		rules []string
+		says  string
+	}{
+		"INFO":                {[]string{"~*", "-info"}, "'info'"},
+		"GET":                 {[]string{"~*", "-get"}, "'get'"},
+		"TIME":                {[]string{"~*", "-time"}, "time"},
+		"the mark":            {[]string{"~" + resource}, "~redlock:memory"},
+		"writing of the mark": {[]string{"~" + resource, "%R~redlock:memory", "~redlock:trial"}, "~redlock:memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t, 3, realredis.User("locker", "secret", "~*", "&*", "+@all", denied))
+			f := startFleet(t, 3, realredis.User("locker", "secret", append([]string{"&*", "+@all"}, c.rules...)...))
 			var clients []redis.UniversalClient
 			var urls []string
 			for _, s := range f.servers {
 				clients = append(clients, defaultClient(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "locker", "secret" }))
 				urls = append(urls, "redis://locker:secret@"+s.Addr())
 			}
-			if denied == "-info" {
-				o := guarded(time.Hour)
-				err := promptly(t, func() error { _, err := openOn(t.Context(), urls, &o); return err })
-				requireNoQuorum(t, err)
-				require.ErrorContains(t, err, "'info'")
-			}
 			o := guarded(time.Hour)
 			rl := newOn(t, o, clients...)
 			for range 3 {
-				err := promptly(t, func() error { _, err := rl.Mutex(resource).Acquire(t.Context()); return err })
-				requireNoQuorum(t, err)
-				require.ErrorContains(t, err, says)
+				for _, call := range []func() error{
+					func() error { _, err := openOn(t.Context(), urls, &o); return err },
+					func() error { _, err := rl.Mutex(resource).Acquire(t.Context()); return err },
+				} {
+					err := promptly(t, func() error { return call() })
+					requireNoQuorum(t, err)
+					for _, word := range []string{c.says, "ACL SETUSER", "NoRestartGuard"} {
+						require.ErrorContains(t, err, word)
+					}
+				}
 			}
 			f.requireGone(t, resource)
 			o.NoRestartGuard, o.RestartGuard = true, 0
-			if denied != "-get" { // which scripts need
+			if name != "GET" { // which scripts need
 				lock := requireLock(t, newOn(t, o, clients...))
 				require.NoError(t, lock.Release(t.Context()))
 			}
