@@ -65,7 +65,7 @@ func (p *primitives) measure(ctx context.Context) (err error) {
 }
 
 func (p *primitives) open(ctx context.Context, ttl time.Duration) (*redlock.Redlock, error) {
-	return redlock.Open(ctx, addrsOf(p.servers), &redlock.Options{TTL: ttl, NodeTimeout: time.Second, NoRestartGuard: true})
+	return redlock.Open(ctx, addrsOf(p.servers), &redlock.Options{TTL: ttl, NodeTimeout: time.Second})
 }
 
 // costs asks the first server how long it worked for a command.
