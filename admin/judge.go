@@ -276,7 +276,7 @@ func judgeRights(f facts, add addFinding) {
 		means    string
 	}{
 		{forLocks, SeverityCritical, "rights", "locks cannot be acquired, extended or released on this node"},
-		{forLines, SeverityWarning, "rights-queue", "waiters poll, in no order"},
+		{forLines, SeverityWarning, "rights-queue", "an acquire that waits fails at once, unless Options.NoQueue is set"},
 		{forNotices, SeverityWarning, "rights-notify", "waiters find a release by timers, some time later"},
 		{forMemory, SeverityCritical, "rights-memory", "this node has no vote; see Options.NoRestartGuard"},
 		{forSharing, SeverityInfo, "rights-shared", "shared locks and semaphores fail here, and nothing else does"},
