@@ -590,16 +590,16 @@ var simRules = []simRule{
 	}},
 	{"I5: node %d had %.6s of %s until", strictPlan, func(h *handMade) { // kept for longer than WithMinHold
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
-		g.releasedAt(h.t0()+10*msec, nil).keeps = true
-		h.gone(h.t0() + h.at(5000, 210))
+		g.releasedAt(h.simWorld.t()+10*msec, nil).keeps = true
+		h.gone(h.simWorld.t() + h.at(5000, 210))
 		h.checkLeftBehind()
 	}},
 	{"I5: node %d had %.6s of %s until", func(p *simPlan) { // and its process was suspended while it held it, or after that
 		p.Strict, p.Faults = true, []simFault{{Kind: faultSuspend, At: 100 * time.Millisecond, For: 3 * time.Second}}
 	}, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
-		g.releasedAt(h.t0()+h.at(50, 3110), nil).keeps = true
-		h.gone(h.t0() + h.at(4100, 3950))
+		g.releasedAt(h.simWorld.t()+h.at(50, 3110), nil).keeps = true
+		h.gone(h.simWorld.t() + h.at(4100, 3950))
 		h.checkLeftBehind()
 	}},
 	{"extend: %v was extended for", nil, func(h *handMade) {
@@ -617,24 +617,24 @@ var simRules = []simRule{
 	}},
 	{"min hold: %v, although", nil, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
-		g.releasedAt(h.t0()+10*msec, nil).keeps = true
-		h.grant(1, "b", h.t0()+h.at(150, 250), 900*msec)
+		g.releasedAt(h.simWorld.t()+10*msec, nil).keeps = true
+		h.grant(1, "b", h.simWorld.t()+h.at(150, 250), 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
 	{"min hold: %v, although", evicting, func(h *handMade) { // evictions leave it on a majority, or not
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
-		g.releasedAt(h.t0()+10*msec, nil).keeps = true
+		g.releasedAt(h.simWorld.t()+10*msec, nil).keeps = true
 		for _, n := range h.nodes[:either(h, 1, 2)] {
 			hold := n.holds["k0"][0]
-			hold.to, hold.evicted = h.t0()+100*msec, true
+			hold.to, hold.evicted = h.simWorld.t()+100*msec, true
 		}
-		h.grant(1, "b", h.t0()+150*msec, 900*msec)
+		h.grant(1, "b", h.simWorld.t()+150*msec, 900*msec)
 		h.checkMinHold(g, h.grants)
 	}},
 	{"min hold: %v, although", evicting, func(h *handMade) { // it was told late of a lock that had been evicted already, or had not
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock(redlock.WithMinHold(200*time.Millisecond)))
-		g.releasedAt(h.t0()+10*msec, nil).keeps = true
-		o := h.grant(1, "b", h.t0()+150*msec, 900*msec)
+		g.releasedAt(h.simWorld.t()+10*msec, nil).keeps = true
+		o := h.grant(1, "b", h.simWorld.t()+150*msec, 900*msec)
 		o.brokenAt = either(h, never, o.ret)
 		h.checkMinHold(g, h.grants)
 	}},
@@ -662,7 +662,7 @@ var simRules = []simRule{
 	}},
 	{"context: %v is lost, and valid for", contextPlan, func(h *handMade) {
 		g := h.granted(h.procs[0], 0, "k0", 0, h.lock())
-		g.lostAt = either(h, h.t0(), never)
+		g.lostAt = either(h, h.simWorld.t(), never)
 		h.lookAtContexts(g)
 	}},
 	{"context: that of %v goes on, and that of its caller", contextPlan, func(h *handMade) {
@@ -715,6 +715,30 @@ var simRules = []simRule{
 	}},
 	{"well: client %d.%d has no lock", wellPlan, func(h *handMade) {
 		h.client().mustSucceed(h.wellFrom(), either(h, redlock.ErrNoQuorum, nil))
+	}},
+	{"votes: acquires of process", func(p *simPlan) { p.RestartGuard = 0 }, func(h *handMade) {
+		p := h.procs[0]
+		h.sleep(msec, 0)
+		for range 20 {
+			h.sleep(90*msec, 0)
+			p.metVote(1, false, h.simWorld.t())
+			if !h.bad {
+				p.voteTold(redlock.VoteInfo{Node: p.rl.Nodes()[1], Err: redlock.ErrHeld}, true)
+			}
+		}
+	}},
+	{"votes: acquires of process", func(p *simPlan) { p.RestartGuard = 0 }, func(h *handMade) { // it votes again
+		p := h.procs[0]
+		p.voteTold(redlock.VoteInfo{Node: p.rl.Nodes()[1], Err: redlock.ErrHeld}, true)
+		for range 20 {
+			h.sleep(either(h, 90*msec, 710*msec), 0) // what was between two of them is not known
+			p.metVote(1, true, h.simWorld.t())
+		}
+	}},
+	{"votes: process %d is told of node", nil, func(h *handMade) {
+		p := h.procs[0]
+		p.voteTold(redlock.VoteInfo{Node: p.rl.Nodes()[1], Err: redlock.ErrHeld}, true)
+		p.voteTold(redlock.VoteInfo{Node: p.rl.Nodes()[1], Err: either(h, redlock.ErrHeld, nil)}, false)
 	}},
 	{"close: process %d: %v, and then", nil, func(h *handMade) {
 		h.checkClosed(h.procs[0], nil, either(h, redlock.ErrClosed, nil))

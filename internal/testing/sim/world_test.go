@@ -641,6 +641,10 @@ type simProcess struct {
 		at    int64
 		count uint64
 	}
+	votes struct {
+		sync.Mutex
+		of []simVoter // by node
+	}
 	told struct { // what now returned last, and when by the bubble
 		sync.Mutex
 		at   int64
@@ -689,7 +693,10 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 		}
 	}
 	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: max(w.plan.RestartGuard, 0), NoRestartGuard: w.plan.RestartGuard < 0, Owner: fmt.Sprint("process-", i)}
-	opts.Hooks = &redlock.Hooks{Extended: p.extended, Lost: p.lost, Released: p.released}
+	opts.Hooks = &redlock.Hooks{
+		Acquired: p.acquired, Extended: p.extended, Lost: p.lost, Released: p.released,
+		NodeBarred: func(i redlock.VoteInfo) { p.voteTold(i, true) }, NodeVotes: func(i redlock.VoteInfo) { p.voteTold(i, false) },
+	}
 	names, wires := make([]string, len(w.nodes)), make([]lane.Wire, len(w.nodes))
 	for j, n := range w.nodes {
 		if names[j] = fmt.Sprintf("node %d", j); w.plan.Names {
