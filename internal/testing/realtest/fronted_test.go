@@ -139,3 +139,35 @@ func TestErrorsToLooksPass(t *testing.T) {
 		})
 	}
 }
+
+// A lock is acquired, extended, waited for and released behind proxies that answer PING themselves and know no SUBSCRIBE.
+func TestUseBehindProxies(t *testing.T) {
+	t.Parallel()
+	servers := realredis.StartN(t, 3)
+	var addrs []string
+	for _, s := range servers {
+		_, addr := frontOf(t, s)
+		addrs = append(addrs, addr)
+	}
+	for name, o := range map[string]redlock.Options{
+		"guard and queue": {}, "no queue": {NoQueue: true}, "no guard": {NoRestartGuard: true}, "neither": {NoQueue: true, NoRestartGuard: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.KeyPrefix, o.TTL, o.NodeTimeout = name+":", 10*time.Second, 2*time.Second
+			opened, made := openAt(t, addrs, o), newOn(t, o, clientsOf(t, addrs...)...)
+			for _, both := range [][2]*redlock.Redlock{{opened, made}, {made, opened}} {
+				first := requireAcquire(t, both[0])
+				require.NoError(t, first.Extend(t.Context(), 10*time.Second))
+				require.ErrorIs(t, try(t, both[1]), redlock.ErrHeld)
+				next := background(func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					return given(both[1].Mutex(resource).Acquire(ctx))
+				})
+				pass(100 * time.Millisecond)
+				require.NoError(t, first.Release(t.Context()))
+				require.NoError(t, await(t, next))
+			}
+		})
+	}
+}
