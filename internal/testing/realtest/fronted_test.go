@@ -88,6 +88,7 @@ func TestProxyThatAnswersWhileItsNodeRestarts(t *testing.T) {
 // Errors that a proxy says for a while to all that is asked about a node, while the client is in use, cost its vote for as
 // long as they last, and no guard's time, whatever they say.
 func TestErrorsToLooksPass(t *testing.T) {
+	t.Parallel()
 	const hiccup = 300 * time.Millisecond
 	for _, text := range drawnTexts {
 		if text[0] != '-' {
