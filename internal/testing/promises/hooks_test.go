@@ -789,21 +789,21 @@ func TestHooksAreToldWhichNodesVote(t *testing.T) {
 	}{
 		"restarted": {
 			func(n *redlocktest.Node) { n.Restart(redlocktest.LoseKeys) }, nil,
-			"barred, 10s: restarted or replaced, or its data may be lost, so it may have forgotten locks; votes count from", ttl,
+			"barred, 10s: restarted or replaced, or its data may be lost, or other data was put into it, so it may have forgotten locks; votes count from", ttl,
 		},
 		"emptied": {
 			func(n *redlocktest.Node) { n.FlushAll() }, nil,
-			"barred, 10s: restarted or replaced, or its data may be lost, so it may have forgotten locks; votes count from", ttl,
+			"barred, 10s: restarted or replaced, or its data may be lost, or other data was put into it, so it may have forgotten locks; votes count from", ttl,
 		},
 		"which server it is": {
 			func(n *redlocktest.Node) { n.Deny("INFO"); n.Cut() },
 			func(n *redlocktest.Node) { n.Allow("INFO") },
-			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: NOPERM", 20 * time.Second,
+			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: INFO server: NOPERM", 20 * time.Second,
 		},
 		"its mark": {
 			func(n *redlocktest.Node) { n.Deny("GET") },
 			func(n *redlocktest.Node) { n.Allow("GET") },
-			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: NOPERM", 20 * time.Second,
+			"barred, not known: which server it is, and what it remembers, is not known, so its votes do not count: GET redlock:memory: NOPERM", 20 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ type users struct {
 func usersOf(t *testing.T, owner string, addrs ...string) *users {
 	t.Helper()
 	u := &users{owner: owner, addrs: addrs}
-	o := redlock.Options{NoRestartGuard: true, TTL: time.Second, NodeTimeout: 200 * time.Millisecond}
+	o := redlock.Options{TTL: time.Second, NodeTimeout: 200 * time.Millisecond}
 	for way, made := range map[string]func() (*redlock.Redlock, error){
 		"-open": func() (*redlock.Redlock, error) { return openOn(t.Context(), addrs, &o) },
 		"-new": func() (*redlock.Redlock, error) {

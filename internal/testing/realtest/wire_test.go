@@ -27,8 +27,21 @@ func retrying(o *redis.Options) { o.MaxRetries, o.MinRetryBackoff = 10, time.Mil
 // Redis 8.4.
 var toRelease = []string{"EVALSHA", "EVAL", "DELIFEQ", "DELEX"}
 
-// releases are how often each node was asked to release.
-func (f *fleet) releases() []int { return f.counts(toRelease...) }
+// releases are how often each node was asked to release; each conversation begins with a trial, which is a script, too.
+func (f *fleet) releases() (counts []int) {
+	for _, p := range f.proxies {
+		n := 0
+		for _, c := range p.Commands() {
+			if slices.Contains(toRelease, c.Name()) && !slices.Contains(c.Args, trialKey) {
+				n++
+			}
+		}
+		counts = append(counts, n)
+	}
+	return counts
+}
+
+const trialKey = "redlock:trial"
 
 // deleted is how often a server has deleted a lock, or compared and deleted, by its own count.
 func (f *fleet) deleted(i int) int {
