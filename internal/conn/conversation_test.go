@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/redlock/internal/conn"
+	"github.com/quorumlock/redlock/internal/guard"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/testing/lanetest"
@@ -69,6 +70,8 @@ type stagedFlow struct {
 	reset  bool
 	count  int64
 	drips  bool // it is heard of, without an end
+	less   bool // what its votes rest on is not told over it
+	ran    []string
 	closed chan struct{}
 	once   sync.Once
 }
@@ -192,13 +195,16 @@ func (f *stagedFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Sai
 		for _, c := range batch {
 			value := c.Req.Value
 			s.executed = append(s.executed, value)
+			f.ran = append(f.ran, value)
 			c.Answer = protocol.Answer{Said: "OK", Sent: true}
 			if strings.Contains(value, "READONLY") {
 				c.Answer = protocol.Answer{Said: lanetest.ServerError(value), Sent: true}
 			}
 		}
 		if want&conn.LookMark != 0 {
-			got.Mark, got.Broken = s.mark, s.cutsLook
+			if got.Mark, got.Broken = s.mark, s.cutsLook; f.less {
+				got.Mark = protocol.MarkOfError(errLess)
+			}
 		}
 		if want&conn.LookServer != 0 {
 			if got.Server = (&protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master"}); s.lookErr != nil {
@@ -223,6 +229,8 @@ func (s *stage) identity(f *stagedFlow) (protocol.ServerReport, error) {
 		return protocol.ServerReport{}, s.askErr
 	case s.denies != nil:
 		return protocol.ServerReport{Err: s.denies}, nil
+	case f.less:
+		return protocol.ServerReport{Err: errLess}, nil
 	}
 	who := protocol.ServerReport{RunID: s.runID, ReplID: s.replID, Role: "master", Mark: s.mark, Native: s.native}
 	return who, nil
@@ -795,13 +803,64 @@ func TestAnotherServerOverTheSameConversation(t *testing.T) {
 	})
 }
 
+const errLess = lanetest.ServerError("ERR upstream failure")
+
+// Of several conversations at a time some are told less than others. What they granted is no vote, whatever the others
+// are told before it is counted.
+func TestVotesOfConversationsThatWereToldLess(t *testing.T) {
+	onStage(t, conn.Habits{Keep: 4, Idle: time.Hour}, func(s *stage) {
+		s.mark = protocol.ReadMark("id 1 later a r 0 0", true, time.Hour)
+		g := guard.New([]string{"node"}, 0, s)
+		s.cs.Watch(lane.Onlooker{
+			Duplicate: func() error { return nil }, Ready: func() bool { return g.Ready(0) },
+			Saw: func(r protocol.ServerReport) *protocol.MarkWrite { return g.Saw(0, r) },
+		})
+		s.several()
+		flows := s.view().flows
+		require.Greater(t, len(flows), 2)
+		s.now(func() {
+			for i, f := range flows {
+				f.less = i%2 == 0
+			}
+		})
+		unsure := make(map[string]bool)
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				for j := range 100 {
+					value := fmt.Sprint("v", i, ".", j)
+					got := <-s.exchanging(protocol.OpAcquire, []string{value})
+					mu.Lock()
+					unsure[value] = got.calls[0].Unsure
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		count := make(map[bool]int)
+		for _, f := range s.view().flows {
+			for _, value := range f.ran {
+				if was, set := unsure[value]; set {
+					require.Equal(t, f.less, was)
+					count[was]++
+				}
+			}
+		}
+		require.Positive(t, count[true])
+		require.Positive(t, count[false])
+	})
+}
+
 // A server that does not serve us is dialled after pauses that are remembered; meanwhile calls get its words.
 func TestServerThatRefusesIsNotDialledByEachBatch(t *testing.T) {
 	for _, text := range []string{"WRONGPASS", "ERR max number of clients reached"} {
 		onStage(t, stageOwn, func(s *stage) {
 			s.askErr = lanetest.ServerError(text)
 			refused := func() bool {
+				began := s.elapsed()
 				got := s.send("1")
+				require.LessOrEqual(s, got.at-began, 4*s.trip, "nothing waits for the pause")
 				time.Sleep(s.trip)
 				return got.calls[0].Said == any(s.askErr)
 			}

@@ -2228,6 +2228,15 @@ var list = []mutant{
 		args: "-test.run=^TestAnotherServerOverTheSameConversation$",
 	},
 	{
+		name: "conversation-told-less-votes",
+		file: "internal/conn/conversation.go",
+		old:  `c.Answer.Unsure = true`,
+		new:  `_ = c`,
+		why:  "what one conversation was told makes the grants of another count, over which the server tells nothing",
+		in:   "internal/conn",
+		args: "-test.run=^TestVotesOfConversationsThatWereToldLess$",
+	},
+	{
 		name: "look-that-errs-counts",
 		file: "internal/conn/conversation.go",
 		old:  `cv.who.Err = s.Err`,

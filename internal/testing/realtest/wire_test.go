@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/testing/faultproxy"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -32,7 +33,7 @@ func (f *fleet) releases() (counts []int) {
 	for _, p := range f.proxies {
 		n := 0
 		for _, c := range p.Commands() {
-			if slices.Contains(toRelease, c.Name()) && !slices.Contains(c.Args, trialKey) {
+			if slices.Contains(toRelease, c.Name()) && !slices.Contains(c.Args, protocol.TrialKey) {
 				n++
 			}
 		}
@@ -40,8 +41,6 @@ func (f *fleet) releases() (counts []int) {
 	}
 	return counts
 }
-
-const trialKey = "redlock:trial"
 
 // deleted is how often a server has deleted a lock, or compared and deleted, by its own count.
 func (f *fleet) deleted(i int) int {
