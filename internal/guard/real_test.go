@@ -29,6 +29,9 @@ type realMarks struct {
 }
 
 func startMarks(t *testing.T, opts ...realredis.Option) *realMarks {
+	if realredis.Major(t) >= 7 {
+		opts = append(opts, realredis.Args("enable-debug-command", "local"))
+	}
 	f := &realMarks{t: t, clock: tick.NewSystem(), servers: realredis.StartN(t, 3, opts...)}
 	for _, s := range f.servers {
 		f.clients = append(f.clients, s.Client(t))
@@ -167,6 +170,17 @@ var realLosses = map[string]func(f *realMarks) (looks bool){
 		f.follows(own, "other")
 		f.do(own, "REPLICAOF", "NO", "ONE")
 		return false // the copy has the same mark
+	},
+	"DEBUG RELOAD": func(f *realMarks) bool {
+		f.do(f.clients[1], "SAVE")
+		f.do(f.clients[1], "DEBUG", "RELOAD", "NOSAVE")
+		return false
+	},
+	"SWAPDB": func(f *realMarks) bool {
+		other := f.servers[1].Client(f.t, func(o *redis.Options) { o.DB = 1 })
+		f.do(other, "SET", protocol.MarkKey, f.do(f.clients[1], "GET", protocol.MarkKey))
+		f.do(f.clients[1], "SWAPDB", 0, 1)
+		return false
 	},
 }
 

@@ -87,7 +87,10 @@ var convLosses = []convLoss{
 	{
 		name: "SWAPDB", contact: true,
 		copies: func(t *testing.T, l *convLossRun) {
-			require.NoError(t, l.fleet.admins[2].Copy(t.Context(), "redlock:memory", "redlock:memory", 1, true).Err())
+			mark, err := l.fleet.admins[2].Get(t.Context(), "redlock:memory").Result()
+			require.NoError(t, err)
+			other := l.fleet.servers[2].Client(t, func(o *redis.Options) { o.DB = 1 })
+			require.NoError(t, other.Set(t.Context(), "redlock:memory", mark, 0).Err())
 		},
 		lose: func(t *testing.T, l *convLossRun) {
 			require.NoError(t, l.fleet.admins[2].Do(t.Context(), "SWAPDB", 0, 1).Err())
