@@ -86,8 +86,8 @@ type Options struct {
 	// With 0, nodes that are all new count at once, also after a power failure of all. A positive value
 	// covers that; a new fleet then grants nothing for so long.
 	//
-	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory". Where it denies that key, INFO, TIME or what
-	// scripts need, which is tried on KeyPrefix+"redlock:trial", it has no vote: see NoRestartGuard.
+	// Each node keeps one key without expiry, KeyPrefix+"redlock:memory". Where it denies that, INFO, TIME or what
+	// scripts need, tried on KeyPrefix+"redlock:trial", it has no vote.
 	RestartGuard time.Duration
 
 	// NoRestartGuard turns the guard off, for nodes that cannot have one, or a test suite that empties its nodes.
