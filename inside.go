@@ -11,6 +11,7 @@ import (
 
 // The simulation is in a package of its own, so that the root's own tests take seconds.
 func init() {
+	inside.DialTimeout = openPatience
 	inside.Assemble = func(a inside.Assembly) (any, inside.Parts, error) {
 		given, _ := a.Options.(*Options)
 		o, err := given.withDefaults()

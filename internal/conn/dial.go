@@ -68,6 +68,12 @@ func connect(ctx context.Context, o *redis.Options, q *quirks) (conn net.Conn, e
 	return conn, err
 }
 
+// Connector opens connections to one node as conversations do, for those that simulate what is said over them.
+func Connector(of *redis.Options) func(context.Context) (net.Conn, error) {
+	o, q := OwnOptions(of), newQuirks("")
+	return func(ctx context.Context) (net.Conn, error) { return connect(ctx, o, q) }
+}
+
 // ownDialer opens conversations.
 type ownDialer struct {
 	options *redis.Options

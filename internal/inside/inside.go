@@ -56,6 +56,8 @@ type State struct {
 var (
 	// Assemble makes a client.
 	Assemble func(Assembly) (client any, parts Parts, err error)
+	// DialTimeout is that of Open's connections where their address has none.
+	DialTimeout time.Duration
 	// Allow lets a lock be used whose options are refused, without a fencing token if it is a shared one.
 	Allow func(lock any)
 	// TermsOf is for locks, and for those that are held.

@@ -2943,6 +2943,22 @@ var list = []mutant{
 		why:  "Close leaves keys on nodes that were loading, or replicas for a while",
 	},
 	{
+		name: "connect-cut-short",
+		file: "internal/conn/dial.go",
+		old:  `ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)`,
+		new:  `ctx, cancel := context.WithTimeout(ctx, o.DialTimeout/5)`,
+		why:  "a node whose name has a dead address first is never reached",
+		args: "-test.run=^TestSimConnects$",
+	},
+	{
+		name: "connect-kept-idle",
+		file: "internal/conn/dial.go",
+		old:  `h := Habits{Idle: userConn, Life: userConn}`,
+		new:  `h := Habits{Idle: 10 * userConn, Life: userConn}`,
+		why:  "a connection that a firewall has forgotten costs the first call after a pause",
+		args: "-test.run=^TestSimConnects$",
+	},
+	{
 		name: "close-before-what-is-taken-back",
 		file: "redlock.go",
 		old:  `if rl.life.busy.Load() > 0 {`,

@@ -232,6 +232,7 @@ func (w *simWorld) check() {
 		g.mu.Unlock()
 	}
 	w.checkBroken()
+	w.checkConnects()
 	w.checkLeftBehind()
 	w.checkAllGone()
 	byKey := make(map[string][]*simGrant)
@@ -636,6 +637,10 @@ func (c *simClient) run(ctx context.Context) {
 		c.w.reached("a process starts while others run", c.p.killedAt == never)
 	}
 	for op := range c.plan.Ops {
+		if c.plan.Every > 0 {
+			c.idles(ctx, op)
+			continue
+		}
 		c.pause(c.within(op, 0, c.w.plan.longestPause()))
 		if ctx.Err() != nil || c.over() {
 			return

@@ -183,7 +183,7 @@ type simRule struct {
 }
 
 // simRules has a history for each of the checker's rules, which are named by how they begin.
-var simRules = []simRule{
+var simRules = append([]simRule{
 	{"I1: two holders of %s: ", nil, func(h *handMade) {
 		h.grant(0, "a", 10*msec, 100*msec)
 		h.grant(1, "b", either(h, 50*msec, 100*msec), 200*msec)
@@ -978,7 +978,7 @@ var simRules = []simRule{
 		h.sleep(2000*msec, 0)
 		h.checkAllGone()
 	}},
-}
+}, connectRules...)
 
 // Excuses: each history has the fault, and what excuses it or what nearly does.
 

@@ -60,6 +60,7 @@ type simPlan struct {
 	Outlived      bool          `json:",omitempty"` // what is on its way arrives also after its connection was reset
 	Native        bool          `json:",omitempty"` // two of three nodes say that they compare and delete by a command, and one of these denies it
 	NoMGet        bool          `json:",omitempty"` // every second node does not release several locks in one command
+	Links         *simLinks     `json:",omitempty"` // what connections cost; nil: a round trip
 	Faults        []simFault
 }
 
@@ -78,6 +79,9 @@ type simProcessPlan struct {
 type simClientPlan struct {
 	Key int
 	Ops int
+	// Every has it ask for a lock that no other wants, at these intervals, as an idle program does.
+	Every time.Duration `json:",omitempty"`
+	Hold  time.Duration `json:",omitempty"` // for so long, and extend it then
 }
 
 // simFault is one thing that goes wrong, from At for For.

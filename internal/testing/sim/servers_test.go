@@ -38,6 +38,7 @@ func newSimWire(p *simProcess, n *simNode) *simWire {
 	}
 	// A clock of its own, so that its timers and the lane's do not fall on one instant.
 	dialer := &simDialer{p: p, n: n}
+	dialer.opened()
 	return &simWire{Conversations: conn.NewConversations(laneClock{p, int64(n.i + 17)}, dialer, h), p: p, n: n}
 }
 
@@ -94,21 +95,32 @@ type simDialer struct {
 
 	denied atomic.Bool // DELIFEQ
 
+	// connect is that of the library, around the Dialer of a user; nil: a connection costs a round trip.
+	connect func(context.Context) (net.Conn, error)
+
 	mu    sync.Mutex
 	dials uint64
+	found bool // the Sentinel that answers
 }
 
 func (d *simDialer) Dial(ctx context.Context) (conn.Flow, error) {
 	simRoom(false)
-	d.mu.Lock()
-	d.dials++
-	f := &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), resetAt: never, native: conn.Native{Denied: &d.denied}}
-	d.mu.Unlock()
+	if d.connect != nil {
+		return d.dial(ctx)
+	}
+	f := d.newFlow()
 	defer context.AfterFunc(ctx, f.Close)()
 	if err := f.connect(); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+func (d *simDialer) newFlow() *simFlow {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dials++
+	return &simFlow{d: d, n: d.n.led(d.p), salt: d.dials, gone: make(chan struct{}), resetAt: never, native: conn.Native{Denied: &d.denied}}
 }
 
 // simFlow is a connection.
@@ -128,9 +140,15 @@ type simFlow struct {
 	mu      sync.Mutex
 	said    int64
 	resetAt int64 // when the server learns of it; never if it does not
+	links   simLinkState
 }
 
-func (f *simFlow) Close() { f.once.Do(func() { close(f.gone) }) }
+func (f *simFlow) Close() {
+	f.once.Do(func() {
+		close(f.gone)
+		f.d.p.w.conns.closed(f)
+	})
+}
 
 // Reset has the server's system drop what it has not got yet, unless something on the way outlives
 // the connection, or nothing gets through.
@@ -165,7 +183,7 @@ func (f *simFlow) Heard() int64 {
 
 // Alive: that a server is gone is seen as often as not.
 func (f *simFlow) Alive() bool {
-	if f.isClosed() {
+	if f.isClosed() || f.wasTurnedAway() {
 		return false
 	}
 	gen, _ := f.n.generation(f.d.p.w.t())
@@ -260,6 +278,9 @@ func (f *simFlow) silentFrom() int64 {
 			from = min(from, int64(fault.At))
 		}
 	}
+	if f.wasForgotten() {
+		return 0
+	}
 	return from
 }
 
@@ -343,6 +364,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 		return 0, cmp.Or(f.wait(t+int64(roll%5000)), errSimReset)
 	}
 	x := f.draw(roll, batch)
+	f.used(t)
 	silent := f.silentFrom()
 	_, cutOut := w.faultAt(t, p.i, n.i, faultCut, faultCutOut)
 	if cutOut || x.lost || t+x.there >= silent {
@@ -358,7 +380,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if x.cut {
 		return 0, cmp.Or(f.wait(t+x.there), errSimReset)
 	}
-	at := w.available(n, t+x.there)
+	at := n.serves(t + x.there)
 	if died, _ := n.generation(at); died != f.gen {
 		return 0, cmp.Or(f.wait(at+x.back), errSimReset)
 	}
@@ -377,6 +399,7 @@ func (f *simFlow) send(roll uint64, batch bool, parts int, do func()) (some int,
 	if err := f.waitDoing(t+x.there, at, do, end); err != nil {
 		return 0, err
 	}
+	f.used(w.t())
 	f.mu.Lock()
 	f.said++
 	f.mu.Unlock()
@@ -400,6 +423,10 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) 
 		}
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
+	f.d.p.w.conns.wrote(f.d.p, f.d.n, batch)
+	if f.hangsUp(batch) {
+		return conn.Said{Broken: true}
+	}
 	var answers atomic.Pointer[simAnswers]
 	some, err := f.send(f.roll('s'), true, len(reqs), func() {
 		a := new(simAnswers)
@@ -432,6 +459,9 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) 
 // identity is what the server says of itself over this connection, now.
 func (f *simFlow) identity() (protocol.ServerReport, error) {
 	n := f.n
+	if err := f.turnedAway(); err != nil {
+		return protocol.ServerReport{}, err
+	}
 	if err := n.says(n.w.t()); err != nil && !doesNevertheless(err, nil) {
 		return protocol.ServerReport{}, err
 	}

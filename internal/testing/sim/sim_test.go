@@ -49,10 +49,11 @@ var (
 
 // simResult is what became of a run.
 type simResult struct {
-	trace uint64
-	steps int
-	bad   []string
-	tally map[string]int // uses of excuses
+	trace  uint64
+	steps  int
+	bad    []string
+	broken []string       // the rules that bad is about
+	tally  map[string]int // uses of excuses
 }
 
 // simUnderWay are the plans that run now: the library's own looks (invariants) panic on goroutines that belong to
@@ -80,7 +81,7 @@ func simulate(t *testing.T, plan *simPlan, verbose func(string)) (res simResult)
 		w.run(t)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		res = simResult{w.trace, w.steps, w.bad, w.tallies.of}
+		res = simResult{w.trace, w.steps, w.bad, w.broken, w.tallies.of}
 	})
 	return res
 }
@@ -117,11 +118,12 @@ func (w *simWorld) run(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var alive, killed []*simClient
-	ops := 1
+	ops, idle := 1, time.Duration(0)
 	for i, sp := range plan.Processes {
 		for j, cp := range sp.Clients {
 			c := &simClient{w: w, p: w.procs[i], i: j, plan: cp, done: make(chan struct{})}
 			ops += cp.Ops
+			idle = max(idle, time.Duration(cp.Ops)*(cp.Every*6/5+cp.Hold))
 			if c.p.killedAt == never {
 				alive = append(alive, c)
 			} else {
@@ -131,7 +133,7 @@ func (w *simWorld) run(t *testing.T) {
 		}
 	}
 	longest := 3*plan.TTL + 10*time.Second + 2*max(protocol.LeastReservation, 4*plan.NodeTimeout)
-	until := plan.Until
+	until := plan.Until + idle
 	for _, f := range plan.Faults {
 		until = max(until, f.At+f.For)
 	}
@@ -236,7 +238,11 @@ func (w *simWorld) settle(ctx context.Context) {
 		call := w.t()
 		m := fresh.rl.Mutex(key)
 		inside.Allow(m)
-		l, err := m.TryAcquire(ctx)
+		acquire := m.TryAcquire
+		if plan.Links != nil { // it may have no connection yet
+			acquire = m.Acquire
+		}
+		l, err := acquire(ctx)
 		if err != nil {
 			w.violated("I7: a newcomer does not get %s when everybody has gone: %v", key, err)
 			continue
@@ -405,6 +411,11 @@ func shrink(t *testing.T, plan *simPlan, kind string) *simPlan {
 		} {
 			if *rate(plan) > 0 {
 				try(func(p *simPlan) { *rate(p) = 0 })
+			}
+		}
+		for i := range plan.Links.costs() {
+			if *plan.Links.costs()[i] > 0 {
+				try(func(p *simPlan) { *p.Links.costs()[i] = 0 })
 			}
 		}
 	}

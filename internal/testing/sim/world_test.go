@@ -50,6 +50,7 @@ type simWorld struct {
 	renewals simRenewals
 	forces   []*simForce
 	allNew   simTimes // when a mark was lost and none was left that tells of before
+	conns    simConnects
 }
 
 // simFine: a nanosecond of the run is so many of the bubble's, between which hashes
@@ -164,6 +165,7 @@ type simNode struct {
 	foreign  []*simForeign           // also what is gone, see others
 	heard    []simHeardBy
 	lineLost map[string]int64 // when a queue was lost, by lock key
+	busy     int64            // until when it is at handshakes, see simLinks
 	keptIn   map[string]bool  // entries that a release was to take out while others had the lock's key, so that it changed nothing
 	marked   int64            // when the memory mark was written first; 0: never
 	saysAll  int64            // when that said first that all nodes were new; 0: never
@@ -622,6 +624,9 @@ func (n *simNode) publish(channel, message string) {
 
 // trip is how long a message takes one way.
 func (w *simWorld) trip(roll uint64) int64 {
+	if l := w.plan.Links; l != nil && l.Late > 0 && w.t() < int64(w.plan.Until) {
+		return int64(l.Late+w.plan.Delay) + int64(mix(roll, 't')%uint64(w.plan.Jitter+1))
+	}
 	return int64(w.plan.Delay) + int64(mix(roll, 't')%uint64(w.plan.Jitter+1))
 }
 
@@ -706,6 +711,9 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 	}
 	// Up to four fifths of the TTL, which Options would refuse.
 	a := inside.Assembly{Names: names, Wires: wires, Options: opts, NodeTimeout: w.plan.NodeTimeout, Process: p.name, Clock: p, Random: p}
+	if w.plan.Links != nil { // then it is the default
+		a.NodeTimeout = 0
+	}
 	if narrow := mix(w.plan.Seed, 'w') % 8; narrow < 4 { // room for one to three
 		a.Room = int(narrow)
 	}
