@@ -133,6 +133,7 @@ func (c *simClient) idles(ctx context.Context, op int) {
 		c.failed(ctx, err)
 		return
 	}
+	w.reached("a grant to a program that was idle for a minute", every > 70*time.Second)
 	g := w.granted(p, c.i, c.key(), c.began, lock)
 	if g == nil {
 		return

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
+	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/testing/fakenode"
 )
 
@@ -47,6 +49,54 @@ const (
 	linkHangUp    = "hangup"    // Node ends a connection over which it is sent a SET
 	linkUnwelcome = "unwelcome" // Node answers Says to the first question over a connection
 )
+
+// simIdle is the regime of programs that ask now and then, over connections that cost something.
+const simIdle = "idle"
+
+// drawIdle has what the library copes with: links that leave room for connecting in a node timeout, and a node of
+// three, or two of five, to which something happens. The scenes of rows_test.go have the rest.
+func (p *simPlan) drawIdle(r *rand.Rand) {
+	in := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(r.Int64N(int64(hi-lo)+1)) }
+	p.Regime, p.Strict = simIdle, false
+	p.TTL = in(10*time.Second, time.Minute)
+	p.NodeTimeout = protocol.NodeTimeout(p.TTL)
+	p.Links = &simLinks{TLS: r.IntN(3), Handshake: in(0, 15*time.Millisecond)}
+	if p.Users = r.IntN(2) == 0; p.Users && r.IntN(2) == 0 {
+		p.Links.Forgets = in(61*time.Second, 3*time.Minute)
+	}
+	p.Delay = in(100*time.Microsecond, 4*time.Millisecond)
+	p.Jitter = in(p.Delay/10, p.Delay)
+	p.Fenced = nil
+	for range 2 + r.IntN(3) {
+		proc := simProcessPlan{PPM: r.Int64N(9900) - 4950}
+		for range 1 + r.IntN(2) {
+			c := simClientPlan{Key: len(p.Fenced), Every: in(time.Second, 2*time.Minute)}
+			if c.Ops = 4 + r.IntN(8); r.IntN(3) == 0 {
+				c.Hold = in(0, p.TTL/2)
+			}
+			p.Fenced = append(p.Fenced, false)
+			proc.Clients = append(proc.Clients, c)
+		}
+		p.Processes = append(p.Processes, proc)
+	}
+	p.Until = 5 * time.Minute
+	if r.IntN(3) == 0 {
+		p.with(simFault{Kind: linkLookup, For: p.Until, By: in(0, 20*time.Millisecond)})
+	}
+	n := len(p.Nodes)
+	for _, node := range r.Perm(n)[:r.IntN(n-quorumOf(n)+1)] {
+		f := simFault{Node: node, At: in(0, p.Until/2), For: in(0, p.Until/2)}
+		switch r.IntN(4) {
+		case 0, 1:
+			f.Kind, f.At = linkDead6, 0
+		case 2:
+			f.Kind, f.By = linkLookup, in(0, time.Second)
+		default:
+			f.Kind, f.For = faultHang, in(0, time.Second)
+		}
+		p.Faults = append(p.Faults, f)
+	}
+}
 
 // How long Go and go-redis take, see net.Dialer.
 const (
@@ -144,6 +194,7 @@ func (f *simFlow) find(ctx context.Context) error {
 	d, w := f.d, f.d.p.w
 	at, node := w.t(), f.d.n.i
 	if l := w.linkAt(at, node, linkLookup); l != nil {
+		w.reached("a name is slow to be looked up", true)
 		if err := f.wait(at + int64(l.By)); err != nil {
 			return err
 		}
@@ -155,6 +206,7 @@ func (f *simFlow) find(ctx context.Context) error {
 		d.knows(true)
 	}
 	if l := w.linkAt(at, node, linkDead6); l != nil {
+		w.reached("a name has an address that is dead", true)
 		if err := f.wait(w.t() + int64(beside)); err != nil {
 			return err
 		}

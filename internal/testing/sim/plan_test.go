@@ -427,6 +427,9 @@ func drawRegime(seed uint64) *simPlan {
 	case 13:
 		p.drawLostLines(r)
 		return p
+	case 15:
+		p.drawIdle(r)
+		return p
 	case 8, 9, 14:
 		if p.Regime = simLease; mix(seed, 'R')%64 == 14 {
 			p.drawAllLose(r)
