@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/redlock"
+	"github.com/quorumlock/redlock/internal/conn"
 	"github.com/quorumlock/redlock/internal/inside"
 	"github.com/quorumlock/redlock/internal/lane"
 	"github.com/quorumlock/redlock/internal/protocol"
@@ -138,8 +139,11 @@ func (c *simClient) idles(ctx context.Context, op int) {
 	if g == nil {
 		return
 	}
-	if c.plan.Hold > 0 {
-		c.pause(c.plan.Hold)
+	if g.renewed = c.plan.Renews; g.renewed {
+		lock.Renew()
+	}
+	c.pause(c.plan.Hold)
+	if c.plan.Hold > 0 && !g.renewed {
 		from := w.t()
 		err := inside.Extend(lock, context.Background(), w.plan.TTL)
 		w.took(p, "Extend", from, w.plan.NodeTimeout+w.plan.connecting())
@@ -205,7 +209,7 @@ func (w *simWorld) isLate(t int64) bool { return w.longestTrip(t) > w.plan.NodeT
 func (w *simWorld) isUp(node int, from, to int64) bool {
 	return !slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
 		switch f.Kind {
-		case linkLookup, linkDead, linkDead6, linkSentinel:
+		case linkLookup, linkDead, linkDead6, linkSentinel, linkMoved:
 			return false
 		}
 		return f.Node == node && int64(f.At) <= to && int64(f.At+f.For+simRecovers) > from
@@ -282,7 +286,7 @@ func (w *simWorld) saysNo(way simWay, from, to int64) bool {
 	}
 	return slices.ContainsFunc(w.plan.Faults, func(f simFault) bool {
 		switch f.Kind {
-		case linkLookup, linkDead, linkDead6, linkSentinel:
+		case linkLookup, linkDead, linkDead6, linkSentinel, linkMoved:
 			return false
 		}
 		after := time.Duration(0)
@@ -291,6 +295,23 @@ func (w *simWorld) saysNo(way simWay, from, to int64) bool {
 		}
 		return f.Node == way.node && from >= int64(f.At+time.Second) && to < int64(f.At+f.For+after)
 	})
+}
+
+// mostAge is how old a connection may be that is used: a minute, a fifth more or less, and what a successor takes.
+const mostAge = time.Minute*6/5 + conn.LastRedial
+
+// checkMoved looks at a connection over which requests are sent. Nothing but its age tells that a name leads elsewhere,
+// which here is the same server, since only the way matters.
+func (f *simFlow) checkMoved() {
+	w := f.d.p.w
+	if w.plan.Links == nil {
+		return
+	}
+	for _, m := range w.plan.Faults {
+		if t := w.t(); m.Kind == linkMoved && m.Node == f.d.n.i && f.born < int64(m.At) && t > int64(m.At+mostAge) {
+			w.violated("connect: process %d asks node %d over a connection to where its name led until %.3f ms", f.d.p.i, f.d.n.i, ms(int64(m.At)))
+		}
+	}
 }
 
 // startOf is when a process begins.

@@ -29,6 +29,7 @@ type simLinks struct {
 	Handshake time.Duration `json:",omitempty"` // for so long it keeps the server, which does nothing else meanwhile
 	Forgets   time.Duration `json:",omitempty"` // something on the way forgets what was idle for longer
 	Late      time.Duration `json:",omitempty"` // each message takes so much more until Until
+	Idle      time.Duration `json:",omitempty"` // clients of New end connections that were idle for so long; 0: for a minute
 }
 
 // costs are those that a plan may do without.
@@ -46,6 +47,7 @@ const (
 	linkDead6     = "dead6"     // and it is of IPv6, so that the other one is tried beside it
 	linkSentinel  = "sentinel"  // the Sentinel that is asked for Node first hangs, and is given up after By
 	linkHang      = "dialer"    // a Dialer to Node returns when its context ends; with Ever, never
+	linkMoved     = "moved"     // Node's name leads to another server from At on, and the one of before goes on
 	linkHangUp    = "hangup"    // Node ends a connection over which it is sent a SET
 	linkUnwelcome = "unwelcome" // Node answers Says to the first question over a connection
 )

@@ -80,8 +80,9 @@ type simClientPlan struct {
 	Key int
 	Ops int
 	// Every has it ask for a lock that no other wants, at these intervals, as an idle program does.
-	Every time.Duration `json:",omitempty"`
-	Hold  time.Duration `json:",omitempty"` // for so long, and extend it then
+	Every  time.Duration `json:",omitempty"`
+	Hold   time.Duration `json:",omitempty"` // for so long, and extend it then
+	Renews bool          `json:",omitempty"` // or have it renewed meanwhile
 }
 
 // simFault is one thing that goes wrong, from At for For.

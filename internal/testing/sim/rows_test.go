@@ -29,6 +29,8 @@ const (
 	flooded = "connect: process %d began"
 	lost    = "connect: process %d has no connection"
 	piled   = "connect: process %d has %d connections"
+	moved   = "connect: process %d asks node %d"
+	ranOut  = "renewal: %v ran out"
 )
 
 type simScene struct {
@@ -72,6 +74,16 @@ func (p *simPlan) holding(d time.Duration) *simPlan {
 	return p
 }
 
+// renewing has clients hold their locks for nearly two leases of ttl, renewed.
+func (p *simPlan) renewing(ttl time.Duration) *simPlan {
+	p.holding(ttl * 7 / 4)
+	p.TTL = ttl
+	for i := range p.Processes {
+		p.Processes[i].Clients[0].Renews = true
+	}
+	return p
+}
+
 // with adds a fault of all nodes.
 func (p *simPlan) with(f simFault) *simPlan {
 	for f.Node = range p.Nodes {
@@ -111,6 +123,7 @@ func simScenes() []simScene {
 		{"a call every two minutes over a link of 120 ms", map[string]simState{refused: open, unsent: open}, idlePlan(near, 1, 2*minute, 5).far(120 * time.Millisecond)},
 		{"the same with TLS over a link of 40 ms", map[string]simState{refused: open}, idlePlan(tls, 1, 2*minute, 5).far(40 * time.Millisecond)},
 		{"an extend after 90 s over a link of 120 ms", map[string]simState{refused: open, unsent: open}, idlePlan(near, 1, 30*time.Second, 8).far(120 * time.Millisecond).holding(90 * time.Second)},
+		{"renewals 30 s apart, connections closed after 3, a link of 120 ms", map[string]simState{refused: open, unsent: open, ranOut: open}, idlePlan(simLinks{Idle: 3 * time.Second}, 1, 2*time.Second, 3).far(120 * time.Millisecond).renewing(90 * time.Second)},
 		{"a dead address of IPv6", map[string]simState{refused: open, unsent: open}, idlePlan(near, 1, 2*minute, 5).with(simFault{Kind: linkDead6, For: 15 * minute})},
 
 		{"a crowd with TLS", map[string]simState{unsent: open}, crowd(40)},
@@ -131,6 +144,9 @@ func simScenes() []simScene {
 		{"a firewall that forgets, by Open", map[string]simState{refused: open}, idlePlan(simLinks{Forgets: 5 * minute}, 1, 6*minute, 5).byOpen()},
 		{"a firewall that forgets, by New", nil, idlePlan(simLinks{Forgets: 5 * minute}, 1, 6*minute, 5)},
 		{"a Dialer that hangs for a minute, and returns never", map[string]simState{refused: open, lost: open, unsent: open}, idlePlan(near, 1, 2*time.Second, 60).with(simFault{Kind: linkHang, For: minute, Ever: true})},
+		{"a name that leads elsewhere, asked all the time, by Open", nil, idlePlan(near, 1, time.Second, 200).byOpen().with(simFault{Kind: linkMoved, At: minute})},
+		{"a name that leads elsewhere, asked every three minutes, by Open", map[string]simState{moved: open}, idlePlan(near, 1, 3*minute, 5).byOpen().with(simFault{Kind: linkMoved, At: minute})},
+		{"a name that leads elsewhere, asked every three minutes, by New", nil, idlePlan(near, 1, 3*minute, 5).with(simFault{Kind: linkMoved, At: minute})},
 		{"a Dialer that hangs for a minute", map[string]simState{unsent: open}, idlePlan(near, 1, 2*time.Second, 60).with(simFault{Kind: linkHang, For: minute})},
 	}
 }
@@ -177,6 +193,11 @@ var connectRules = []simRule{
 		h.conns.made = map[simWay][]int64{{0, 0}: {h.at(8000, 7000)}}
 		h.checkFound(simWay{0, 0})
 	}},
+	{moved, linkPlan, func(h *handMade) {
+		h.plan.with(simFault{Kind: linkMoved, At: 10 * time.Millisecond})
+		h.sleep(78000*msec, 0)
+		(&simFlow{d: &simDialer{p: h.procs[0], n: h.nodes[0]}, born: h.at(9, 11)}).checkMoved()
+	}},
 	{piled, linkPlan, func(h *handMade) { h.checkPiled(simWay{0, 0}, either(h, mostOpen+1, mostOpen)) }},
 }
 
@@ -189,7 +210,7 @@ func TestSimConnects(t *testing.T) {
 			byRule := make(map[string][]string)
 			for i, f := range res.broken {
 				rule := ""
-				for _, r := range []string{refused, unsent, flooded, lost, piled} {
+				for _, r := range []string{refused, unsent, flooded, lost, piled, moved, ranOut} {
 					if strings.HasPrefix(f, r) {
 						rule = r
 					}

@@ -33,8 +33,13 @@ type simWire struct {
 
 func newSimWire(p *simProcess, n *simNode) *simWire {
 	h := conn.Habits{Keep: 1, Idle: 5 * time.Second}
-	if p.w.plan.Users {
+	switch links := p.w.plan.Links; {
+	case p.w.plan.Users && links != nil:
+		h = conn.UserHabits(&redis.Options{ConnMaxIdleTime: links.Idle})
+	case p.w.plan.Users:
 		h = conn.UserHabits(&redis.Options{})
+	case links != nil:
+		h = conn.OpenHabits(&redis.Options{})
 	}
 	// A clock of its own, so that its timers and the lane's do not fall on one instant.
 	dialer := &simDialer{p: p, n: n}
@@ -424,6 +429,7 @@ func (f *simFlow) Exchange(batch []*lane.Call, want conn.Looks) (got conn.Said) 
 	}
 	f.d.p.w.sends(f.d.p, f.d.n.i, batch)
 	f.d.p.w.conns.wrote(f.d.p, f.d.n, batch)
+	f.checkMoved()
 	if f.hangsUp(batch) {
 		return conn.Said{Broken: true}
 	}
