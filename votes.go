@@ -3,6 +3,7 @@ package redlock
 import (
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/quorumlock/redlock/internal/protocol"
 	"github.com/quorumlock/redlock/internal/tick"
@@ -39,7 +40,7 @@ func (ns *nodeSet) watchVotes(calls []*inOrder) {
 	}
 	for i, c := range calls {
 		v := &voter{ns: ns, index: i, calls: c, period: ns.guard.Period(ns.opts.TTL, false)}
-		v.alarm = tick.Alarm{Clock: ns.clock, F: v.ring}
+		v.alarm = tick.Alarm{Clock: ns.clock, F: ringOf(weak.Make(v))}
 		ns.voters = append(ns.voters, v)
 	}
 	ns.guard.Changed = func(i int) { ns.voters[i].changed() }
@@ -52,7 +53,16 @@ func (v *voter) changed() {
 	v.look()
 }
 
-// ring is the alarm's.
+// ringOf is what the alarm calls. It holds nothing: a Redlock that is dropped without Close would otherwise keep its
+// connections, and its user's hooks, until a bar ends.
+func ringOf(w weak.Pointer[voter]) func() {
+	return func() {
+		if v := w.Value(); v != nil {
+			v.ring()
+		}
+	}
+}
+
 func (v *voter) ring() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -73,7 +83,7 @@ func (v *voter) look() {
 		return
 	}
 	now := v.ns.clock.Now()
-	why, until := v.ns.guard.Voteless(v.index, v.period)
+	until, why := v.ns.guard.Voteless(v.index, v.period)
 	is := standing{why != nil, until}
 	if is == v.told {
 		v.differs = false

@@ -48,26 +48,7 @@ func (f *facts) report(now tick.Instant) protocol.ServerReport {
 // barring fills in for how long yet each node's grants do not count, and why, for a client that knows ms
 // and has looked at all nodes until it has no mark to write; it takes all nodes to tell a fleet's first use.
 func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Instant) {
-	reports := make([]protocol.ServerReport, len(all))
-	for i := range all {
-		reports[i] = all[i].report(now)
-	}
-	for look := range int64(guard.FirstLooks) {
-		for i := range all {
-			if !all[i].serves() {
-				continue
-			}
-			s := &reports[i]
-			s.At = now.Mono + look
-			if w, _ := ms.See(i, *s, s.At); w != nil {
-				all[i].markless = all[i].markless || look == 0
-				if s.Mark = w.Written(s.Time); all[i].denies(forMemory) != nil {
-					s.Mark = protocol.MarkOfError(all[i].denies(forMemory))
-				}
-				ms.See(i, *s, s.At)
-			}
-		}
-	}
+	lookAtAll(all, ms, now)
 	names, ids := make([]string, len(all)), make([]string, len(all))
 	for i := range all {
 		names[i], ids[i] = all[i].Node, all[i].RunID
@@ -87,6 +68,30 @@ func barring(all []facts, ms *guard.Memories, period time.Duration, now tick.Ins
 	}
 	for _, t := range guard.Duplicates(ids) {
 		all[t.Second].NoVote = guard.SameServer(names[t.First])
+	}
+}
+
+// lookAtAll shows all nodes to ms as a client's looks do, which writes the marks that are missing.
+func lookAtAll(all []facts, ms *guard.Memories, now tick.Instant) {
+	reports := make([]protocol.ServerReport, len(all))
+	for i := range all {
+		reports[i] = all[i].report(now)
+	}
+	for look := range int64(guard.FirstLooks) {
+		for i := range all {
+			if !all[i].serves() {
+				continue
+			}
+			s := &reports[i]
+			s.At = now.Mono + look
+			if w, _ := ms.See(i, *s, s.At); w != nil {
+				all[i].markless = all[i].markless || look == 0
+				if s.Mark = w.Written(s.Time); all[i].denies(forMemory) != nil {
+					s.Mark = protocol.MarkOfError(all[i].denies(forMemory))
+				}
+				ms.See(i, *s, s.At)
+			}
+		}
 	}
 }
 
@@ -298,7 +303,7 @@ func judgeRights(f facts, add addFinding) {
 // judgeMark finds nodes where others have something under the key of the memory mark.
 func judgeMark(f facts, add addFinding) {
 	if f.noMark != "" {
-		add(SeverityWarning, "memory-mark", fmt.Sprintf("%q holds what is no memory mark, so this node has no vote", f.noMark),
+		add(SeverityCritical, "memory-mark", fmt.Sprintf("%q holds what is no memory mark, so this node has no vote", f.noMark),
 			"move it: the key belongs to this library, or give Options.KeyPrefix another value in all clients")
 	}
 }

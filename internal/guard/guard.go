@@ -195,11 +195,11 @@ func (g *Guard) Begins() bool {
 	return g.memories.begins(now)
 }
 
-// Voteless is why a node's grants do not count now under a guard of this period, nil if they do; and when they will by
-// our clock, 0 where that is not known.
-func (g *Guard) Voteless(i int, period time.Duration) (why error, until int64) {
+// Voteless is until when a node's grants do not count under a guard of this period, by our clock, 0 where that is not
+// known, and why; nil if they count.
+func (g *Guard) Voteless(i int, period time.Duration) (until int64, why error) {
 	if err := g.Duplicate(i); err != nil {
-		return err, 0
+		return 0, err
 	}
 	now := g.clock.Now()
 	g.mu.Lock()
@@ -208,11 +208,11 @@ func (g *Guard) Voteless(i int, period time.Duration) (why error, until int64) {
 	left := left(quiet, period, now.Mono)
 	switch {
 	case left == 0:
-		return nil, 0
+		return 0, nil
 	case quiet == notYet:
-		return g.memories.NoVote(i, left, now, g.names), 0
+		return 0, g.memories.NoVote(i, left, now, g.names)
 	default:
-		return g.memories.NoVote(i, left, now, g.names), now.Mono + int64(left)
+		return now.Mono + int64(left), g.memories.NoVote(i, left, now, g.names)
 	}
 }
 

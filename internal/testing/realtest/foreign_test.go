@@ -61,7 +61,7 @@ func TestKeysOfOthersUnderNamesOfOurs(t *testing.T) {
 	for _, f := range report.Findings {
 		if f.Code == "memory-mark" {
 			found++
-			assert.Equal(t, admin.SeverityWarning, f.Severity)
+			assert.Equal(t, admin.SeverityCritical, f.Severity)
 			assert.Contains(t, f.Message, "redlock:memory")
 		}
 	}

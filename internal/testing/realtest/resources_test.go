@@ -193,6 +193,39 @@ func TestRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
 	}
 }
 
+// What waits for the end of a node's bar holds neither the connections of a Redlock that was dropped without Close nor
+// its hooks.
+func TestBarredRedlockThatIsNotClosedLeavesNothing(t *testing.T) {
+	f := convStart(t, 1)
+	connections := func() int {
+		return len(strings.Split(strings.TrimSpace(f.admins[0].ClientList(context.Background()).Val()), "\n"))
+	}
+	before := connections()
+	gone := make(chan struct{})
+	func() {
+		held := new([1000]byte) // by its hooks
+		runtime.AddCleanup(held, func(gone chan struct{}) { close(gone) }, gone)
+		told := make(chan redlock.VoteInfo, 10)
+		rl, err := redlock.Open(t.Context(), f.direct().addrs, &redlock.Options{
+			RestartGuard: time.Hour,
+			Hooks:        &redlock.Hooks{NodeBarred: func(i redlock.VoteInfo) { held[0]++; told <- i }},
+		})
+		require.NoError(t, err)
+		_, err = rl.Mutex("k").TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Greater(t, time.Until((<-told).Until), 50*time.Minute)
+	}()
+	convEventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return connections() == before
+		default:
+			return false
+		}
+	}, "something of it stays")
+}
+
 // convLog is a log of go-redis.
 type convLog struct {
 	mu    sync.Mutex

@@ -1207,9 +1207,6 @@ func (h *handMade) contextEnds(g *simGrant, cause error) {
 	h.contextEnded(g, &simContext{Context: ctx})
 }
 
-// t0 is now.
-func (h *handMade) t0() int64 { return h.simWorld.t() }
-
 // detached is a lock that was detached.
 func (h *handMade) detached() *simGrant {
 	g := h.grant(0, "a", 10*msec, 100*msec)
