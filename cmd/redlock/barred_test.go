@@ -138,7 +138,7 @@ func TestNodesThatHaveNoVote(t *testing.T) {
 
 	r := s.ran(t, "check")
 	assert.Equal(t, exitFailed, r.code, "%s%s", r.out, r.errOut)
-	assert.Regexp(t, `critical +no-vote +`+name+` +has no vote, so one failure fewer is tolerated: .*INFO server: NOPERM .*the user lacks \+info, see also Options.NoRestartGuard`, r.out)
+	assert.Regexp(t, `critical +no-vote +`+name+` +has no vote, so one failure fewer is tolerated: .*INFO server: NOPERM .*the user lacks \+info; see Options.NoRestartGuard`, r.out)
 	assert.Regexp(t, name+` +no-vote `, r.out)
 	r = s.ran(t, "check", "--json")
 	assert.Contains(t, r.out, `"no_vote":"which server it is, and what it remembers, is not known, so its votes do not count: INFO server: NOPERM`)

@@ -11,12 +11,16 @@ import (
 // is why a node has no vote.
 func DeniedTo(err error, prefix string, unsure bool) error {
 	switch remedy, lasts := RemedyOf(err); {
-	case unsure && lasts && remedy&NewRights == 0 && !strings.Contains(err.Error(), "NoRestartGuard"):
+	case unsure && lasts && remedy&NewRights == 0 && !FailedTrial(err) && !strings.Contains(err.Error(), "NoRestartGuard"):
 		return fmt.Errorf("%w; see Options.NoRestartGuard", err)
 	case remedy&NewRights == 0:
 		return err
 	case unsure:
-		return fmt.Errorf("%w; a vote needs ACL SETUSER USER ~%s ~%s %s, or Options.NoRestartGuard", err, prefix+MarkKey, prefix+"redlock:trial", voteCommands)
+		needs := fmt.Errorf("%w; a vote needs ACL SETUSER USER ~%s ~%s %s", err, prefix+MarkKey, prefix+TrialKey, voteCommands)
+		if strings.Contains(err.Error(), "access") && !strings.Contains(err.Error(), "NoRestartGuard") {
+			return fmt.Errorf("%w; see Options.NoRestartGuard", needs)
+		}
+		return needs
 	case hasAny(err.Error(), "can't run this command", "ACL failure"): // in a script, and it may not say which
 		return fmt.Errorf("%w; locks need %s", err, lockCommands)
 	default:

@@ -64,16 +64,24 @@ func untold(question, command, key string, err error) error {
 	remedy, lasts := RemedyOf(err)
 	switch {
 	case remedy&NewRights != 0 && strings.Contains(err.Error(), "access"):
-		return lacking{fmt.Errorf("%s: %w; the user lacks ~%s", question, err, key), remedy}
+		return lacking{fmt.Errorf("%s: %w; the user lacks ~%s; see Options.NoRestartGuard", question, err, key), remedy}
 	case remedy&NewRights != 0:
-		return lacking{fmt.Errorf("%s: %w; the user lacks +%s, see also Options.NoRestartGuard", question, err, strings.ToLower(command)), remedy}
+		return lacking{fmt.Errorf("%s: %w; the user lacks +%s%s", question, err, strings.ToLower(command), unguarded(command)), remedy}
 	case neverRuns(err), hasAny(err.Error(), "not allowed from script"):
-		return lacking{fmt.Errorf("%s: %w; see Options.NoRestartGuard", question, err), remedy}
+		return lacking{fmt.Errorf("%s: %w%s", question, err, unguarded(command)), remedy}
 	case lasts:
 		return err // and what it says is known by its beginning
 	default:
 		return fmt.Errorf("%s: %w", question, err)
 	}
+}
+
+// unguarded names the option that does without a command. All others are those of a lock.
+func unguarded(command string) string {
+	if command == "INFO" || command == "TIME" {
+		return "; see Options.NoRestartGuard"
+	}
+	return ""
 }
 
 // Refuses is an answer to PING that says why a server serves no client now, or us never; nil: it is a sign of life.
