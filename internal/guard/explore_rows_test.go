@@ -137,6 +137,8 @@ const pageHead = `What TestExplore found. To write it again:
 
     go test ./internal/guard -run TestExplore -timeout 0 -explore.states=%d -explore.page=testdata/explorer.txt
 
+Times are of a machine with two cores and much other work.
+
 Three nodes, and a fourth server outside; one key; each attempt of a client in one step where "coarse" is said. In every state, once all
 is quiet, each node votes for each client within the guard's period and a TTL, and the longest wait is given.
 A look behind SETs brings all that the node tells of itself, or the mark alone where "bare" is said. Copies that are put back are of any age.
