@@ -143,3 +143,24 @@ func asUser(t *testing.T, o redlock.Options, rules []string) (said string, denie
 	}
 	return said, denied
 }
+
+// A server without a command of queues keeps none, whatever it says of that.
+func TestQueueWhoseCommandsAreRenamed(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"ZADD", "ZSCORE", "ZREVRANGE", "ZCOUNT"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 3, realredis.Args("rename-command", command+` ""`))
+			lock := requireLock(t, f.byDefault(t, brisk))
+			rl := f.byDefault(t, brisk)
+			for range 2 {
+				err := promptly(t, func() error { _, err := rl.Mutex(resource).Acquire(t.Context()); return err })
+				requireNoQuorum(t, err)
+				require.ErrorContains(t, err, inQueue)
+				require.ErrorIs(t, try(t, rl), redlock.ErrHeld)
+			}
+			require.NoError(t, lock.Release(t.Context()))
+			f.requireGone(t, resource)
+		})
+	}
+}
