@@ -73,6 +73,7 @@ type simProcessPlan struct {
 	PPM     int64
 	Offset  time.Duration // of the wall clock
 	Start   time.Duration `json:",omitempty"` // it has met no node before
+	NoQueue bool          `json:",omitempty"` // its waiters stand in no line
 	Clients []simClientPlan
 }
 
@@ -197,6 +198,11 @@ func drawPlan(seed uint64) *simPlan {
 		p.drawCalls()
 		p.drawUnheard()
 		return p
+	}
+	if mix(seed, 'q')%8 == 0 {
+		for i := range p.Processes {
+			p.Processes[i].NoQueue = mix(seed, 'q', uint64(i))%2 == 0
+		}
 	}
 	if oneIn(3) {
 		p.Torn = r.IntN([]int{150, 600}[r.IntN(2)])

@@ -697,7 +697,7 @@ func newSimProcess(w *simWorld, i int, sp simProcessPlan) *simProcess {
 			p.killedAt = min(p.killedAt, int64(f.At))
 		}
 	}
-	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: max(w.plan.RestartGuard, 0), NoRestartGuard: w.plan.RestartGuard < 0, Owner: fmt.Sprint("process-", i)}
+	opts := &redlock.Options{TTL: w.plan.TTL, RestartGuard: max(w.plan.RestartGuard, 0), NoRestartGuard: w.plan.RestartGuard < 0, NoQueue: sp.NoQueue, Owner: fmt.Sprint("process-", i)}
 	opts.Hooks = &redlock.Hooks{
 		Acquired: p.acquired, Extended: p.extended, Lost: p.lost, Released: p.released,
 		NodeBarred: func(i redlock.VoteInfo) { p.voteTold(i, true) }, NodeVotes: func(i redlock.VoteInfo) { p.voteTold(i, false) },
