@@ -471,6 +471,9 @@ func (f *simFlow) identity() (protocol.ServerReport, error) {
 	if err := n.says(n.w.t()); err != nil && !doesNevertheless(err, nil) {
 		return protocol.ServerReport{}, err
 	}
+	if n.w.plan.RestartGuard < 0 { // and nothing is asked
+		return protocol.ServerReport{}, nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sighting(n.w.t())
