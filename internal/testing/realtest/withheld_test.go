@@ -174,3 +174,41 @@ func namesCommand(t *testing.T, err error, command string) {
 		}
 	}
 }
+
+// What takes the votes of nodes away while a lock is held takes nothing else: it is extended and released, its waiter is
+// told that no majority votes, and when the right is given back the next acquire is granted.
+func TestRightThatIsTakenAwayWhileALockIsHeld(t *testing.T) {
+	t.Parallel()
+	realredis.Need(t)
+	for _, right := range []string{"time", "info"} {
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.StartN(t, 3, realredis.User("app", "pw", "~*", "&*", "+@all"))
+			var urls []string
+			for _, s := range servers {
+				urls = append(urls, "redis://app:pw@"+s.Addr())
+			}
+			change := func(sign string) {
+				for _, s := range servers {
+					require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "app", sign+right).Err())
+				}
+			}
+			rl := newOn(t, redlock.Options{TTL: 10 * time.Second, NodeTimeout: 2 * time.Second}, withheldClients(t, urls)...)
+			held := requireAcquireNow(t, rl)
+			waitForVotes(t, held)
+			change("-")
+			eventually(t, func() bool {
+				err := given(rl.Mutex("another").TryAcquire(t.Context()))
+				return err != nil && strings.Contains(err.Error(), "NoRestartGuard")
+			}, "the votes go on to count")
+			for range 10 {
+				require.NoError(t, held.Extend(t.Context(), 10*time.Second))
+				pass(150 * time.Millisecond)
+			}
+			requireNoQuorum(t, promptly(t, func() error { return given(rl.Mutex("another").Acquire(t.Context())) }))
+			require.NoError(t, held.Release(t.Context()))
+			change("+")
+			eventually(t, func() bool { return given(rl.Mutex(resource).TryAcquire(t.Context())) == nil }, "not granted again")
+		})
+	}
+}
