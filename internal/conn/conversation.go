@@ -245,6 +245,7 @@ func (cs *Conversations) prepare(cv *conversation, batch []*lane.Call) error {
 			return err
 		}
 		cs.learn(cv, s)
+		cv.looksTurn = cv.looksTurn && s.Err != nil
 	}
 	return cs.Duplicate()
 }
@@ -345,13 +346,12 @@ func (cs *Conversations) heed(cv *conversation, batch []*lane.Call, want Looks, 
 // looked notes what the server was said to be behind a batch. Where that is another one than before, or is not told, the
 // conversation asks anew.
 func (cs *Conversations) looked(cv *conversation, s *protocol.ServerReport) {
-	other := s.Err == nil && s.RunID != cv.who.RunID
 	if s.Err != nil {
-		cv.who.Err = s.Err
-	} else {
-		cv.who = *s
+		cv.who.Err = s.Err // and the next batch of any conversation looks again
+		return
 	}
-	if other {
+	other := s.RunID != cv.who.RunID
+	if cv.who = *s; other {
 		cv.who.Err = errOther
 	}
 	cs.identified(cv)

@@ -267,7 +267,7 @@ func TestWithoutAGuardNothingIsAskedFor(t *testing.T) {
 		addr := start(t)
 		for way, open := range waysTo {
 			t.Run(name+", "+way, func(t *testing.T) {
-				rl, err := open(t, addr, "", &redlock.Options{NoRestartGuard: true})
+				rl, err := open(t, addr, "", &redlock.Options{NoRestartGuard: true, NodeTimeout: 2 * time.Second})
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = rl.Close() })
 				require.NoError(t, useFirst(t, rl))
