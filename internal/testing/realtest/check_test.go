@@ -381,7 +381,7 @@ func TestCheckCountsTheNodesThatVote(t *testing.T) {
 		"PTTL":                       {denies("PTTL"), "critical rights", "PTTL: NOPERM"},
 		"DEL":                        {denies("DEL"), "critical rights", "DEL: NOPERM"},
 		"loading":                    {func(n *redlocktest.Node) { n.SetError("LOADING Redis is loading the dataset in memory") }, "warning refused", ""},
-		"something else as the mark": {func(n *redlocktest.Node) { n.Del("redlock:memory"); _, _ = n.Redis().Lpush("redlock:memory", "x") }, "warning memory-mark", "holds what is no memory mark"},
+		"something else as the mark": {func(n *redlocktest.Node) { n.Del("redlock:memory"); _, _ = n.Redis().Lpush("redlock:memory", "x") }, "critical memory-mark", "holds what is no memory mark"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, 3, func(t *testing.T, cluster *redlocktest.Cluster) {
