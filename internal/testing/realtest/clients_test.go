@@ -203,13 +203,14 @@ func (f *fleet) requireOnly(t *testing.T, value string) {
 	}, "something of ours is left")
 }
 
-// leastRights are the ACL rules that the library needs: what it sends (SET, EVALSHA
-// and EVAL; PING and INFO once by Open, where INFO may be missing) and what its scripts
-// call. AUTH needs no right; SELECT goes out for a database other than 0, CLIENT SETNAME for a name.
+// leastRights are the ACL rules that exclusive locks need without a guard and without a queue. AUTH needs no right;
+// SELECT goes out for a database other than 0, CLIENT SETNAME for a name.
 var leastRights = []string{"~orders:*", "+set", "+evalsha", "+eval", "+get", "+del", "+pttl", "+pexpire", "+type", "+ping"}
 
 func TestEveryKindOfConnection(t *testing.T) {
 	t.Parallel()
+	unqueued := brisk
+	unqueued.NoQueue = true
 	urls := func(servers []*realredis.Server, format string) (urls []string) {
 		for _, s := range servers {
 			urls = append(urls, fmt.Sprintf(format, s.Addr()))
@@ -253,7 +254,7 @@ func TestEveryKindOfConnection(t *testing.T) {
 			return openAt(t, urls(realredis.StartN(t, 3, realredis.Password("s e/cret")), "redis://:s%%20e%%2Fcret@%s"), brisk)
 		},
 		"ACL user with least rights by URL": func(t *testing.T) *redlock.Redlock {
-			return openAt(t, urls(realredis.StartN(t, 3, realredis.User("app", "pw", leastRights...)), "redis://app:pw@%s"), brisk)
+			return openAt(t, urls(realredis.StartN(t, 3, realredis.User("app", "pw", leastRights...)), "redis://app:pw@%s"), unqueued)
 		},
 		"ACL user with least rights by client": func(t *testing.T) *redlock.Redlock {
 			servers := realredis.StartN(t, 3, realredis.User("app", "pw", leastRights...))
@@ -261,7 +262,7 @@ func TestEveryKindOfConnection(t *testing.T) {
 			for _, s := range servers {
 				all = append(all, defaultClient(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "app", "pw" }))
 			}
-			return newOn(t, brisk, all...)
+			return newOn(t, unqueued, all...)
 		},
 		"database by URL": func(t *testing.T) *redlock.Redlock {
 			return openAt(t, urls(realredis.StartN(t, 3), "redis://%s/9"), brisk)
