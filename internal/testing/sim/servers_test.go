@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -677,6 +678,28 @@ func (n *simNode) replication(t int64) (count int, former bool) {
 	return count, former
 }
 
+// puts counts how often the process that runs at t was told to follow, or to lead again.
+func (n *simNode) puts(t int64) (count int64) {
+	begun := int64(math.MinInt64)
+	for i := range n.w.plan.Faults {
+		switch f := &n.w.plan.Faults[i]; f.Kind {
+		case faultCrash, faultForget, faultStale, faultSwap, faultPromote:
+			if f.Node == n.i && int64(f.At) <= t {
+				begun = max(begun, int64(f.At))
+			}
+		}
+	}
+	for i := range n.w.plan.Faults {
+		f := &n.w.plan.Faults[i]
+		for _, at := range []int64{int64(f.At), int64(f.At + f.For)} {
+			if f.Kind == faultResync && f.Node == n.i && begun < at && at <= t {
+				count++
+			}
+		}
+	}
+	return count
+}
+
 // simName is what a server calls its nth run, or replication.
 type simName struct {
 	what string
@@ -701,7 +724,7 @@ func (n *simNode) sighting(t int64) protocol.ServerReport {
 	s := protocol.ServerReport{
 		Asked: true, RunID: n.called("run", gen), Role: "master", FormerID: "0",
 		ReplID: n.called("replication", replication),
-		Start:  n.hand.at(since) / int64(time.Second),
+		Start:  n.hand.at(since) / int64(time.Second), Puts: n.puts(t),
 	}
 	if former {
 		s.FormerID = "another"
