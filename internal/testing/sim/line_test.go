@@ -117,13 +117,17 @@ func touchesLine(r *protocol.Request) bool {
 
 // serves reports whether the request is to let in all that may come, where it finds the queue.
 func serves(r *protocol.Request, before simLine) bool {
-	switch q := r.Queue; r.Script {
+	q := r.Queue
+	if q != nil && q.Key == "" {
+		return false // of a process that uses no queue
+	}
+	switch r.Script {
 	case protocol.JoinScript, protocol.ForceScript:
 		return true
 	case protocol.QueueReleaseScript, protocol.SharedReleaseScript:
 		return q == nil || q.As != protocol.AsPasser
 	case protocol.SharedClaimScript:
-		return q != nil && q.Key != ""
+		return q != nil
 	default:
 		return false
 	}
