@@ -225,7 +225,7 @@ func TestBenchWithoutNodes(t *testing.T) {
 func TestBenchIsRefused(t *testing.T) {
 	t.Parallel()
 	realredis.Need(t)
-	s := realredis.Start(t, realredis.User("poor", "pw", "~*", "+ping", "+info", "+get", "+eval", "+evalsha"))
+	s := realredis.Start(t, realredis.User("poor", "pw", "~redlock:memory", "~redlock:trial", "+@all"))
 	r := run(t, t.Context(), "bench", "--duration", "10m", "--config", func() string {
 		file := filepath.Join(t.TempDir(), "c.json")
 		require.NoError(t, os.WriteFile(file, []byte(`{"addrs":["redis://poor:pw@`+s.Addr()+`"]}`), 0o600))

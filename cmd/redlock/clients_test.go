@@ -14,7 +14,7 @@ import (
 func TestListOfClients(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	other, err := redlock.Open(t.Context(), []string{s.servers[0].Addr(), s.servers[1].Addr()}, &redlock.Options{Owner: "other", NoRestartGuard: true})
+	other, err := redlock.Open(t.Context(), []string{s.servers[0].Addr(), s.servers[1].Addr()}, &redlock.Options{Owner: "other"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 

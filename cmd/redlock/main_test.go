@@ -124,7 +124,7 @@ func TestBuiltBinary(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	r := spawn(t, exec.Command(program, "demo", "--duration", "500ms"), addrsEnv+"=")
+	r := again(func() result { return spawn(t, exec.Command(program, "demo", "--duration", "500ms"), addrsEnv+"=") }, result.tooBusy)
 	require.Equal(t, exitOK, r.code, "%s\n%s", r.out, r.errOut)
 	require.Contains(t, r.out, "SUMMARY")
 	require.Empty(t, r.errOut)
