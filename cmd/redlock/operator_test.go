@@ -324,7 +324,7 @@ func TestTablesOnNarrowTerminals(t *testing.T) {
 	x := s.shell(t)
 	for _, width := range []int{80, 60} {
 		require.NoError(t, pty.Setsize(x.File, &pty.Winsize{Rows: 24, Cols: uint16(width)}))
-		for _, command := range []string{"status " + key, "check", "list", "watch " + key, "run " + key + " -w 100ms -v -- true", "demo --duration 2s"} {
+		for _, command := range []string{"status " + key, "check", "list", "watch " + key, "run " + key + " -w 1s -v -- true", "demo --duration 2s"} {
 			background, out := strings.HasPrefix(command, "watch"), "" // until it is ended
 			if background {
 				x.typed(t, `"$REDLOCK" `+command+"&\n")
