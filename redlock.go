@@ -88,6 +88,9 @@ func (rl *Redlock) close() {
 	flushed := []<-chan struct{}{rl.queues.close()}
 	now := rl.clock.Now().Mono
 	for _, n := range rl.nodes {
+		if w, ok := n.lane.Wire.(interface{ Hurry() }); ok {
+			w.Hurry()
+		}
 		flushed = append(flushed, n.lane.Close(now))
 	}
 	for _, f := range flushed {

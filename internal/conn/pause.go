@@ -65,6 +65,13 @@ func (cs *Conversations) refuses(why error) {
 	cs.refusal.failed(cs.clock, why)
 }
 
+// Hurry ends the pause: what is sent now is the last.
+func (cs *Conversations) Hurry() {
+	cs.Mu.Lock()
+	defer cs.Mu.Unlock()
+	cs.refusal.until = 0
+}
+
 // awaitRefusal waits until the server may be asked again.
 func (cs *Conversations) awaitRefusal() {
 	cs.Mu.Lock()

@@ -2959,6 +2959,14 @@ var list = []mutant{
 		args: "-test.run=^TestSimConnects$",
 	},
 	{
+		name: "close-heeds-the-pause-of-a-refusal",
+		file: "redlock.go",
+		old:  `w.Hurry()`,
+		new:  `_ = w`,
+		why:  "what Close has to take back from a node that refused everything a moment ago stays for its lease",
+		args: "-test.run=^TestSimCorpus$",
+	},
+	{
 		name: "close-before-what-is-taken-back",
 		file: "redlock.go",
 		old:  `if rl.life.busy.Load() > 0 {`,
