@@ -275,7 +275,7 @@ func once(ctx context.Context, c *redis.Client, r *protocol.Request) (a protocol
 	for {
 		var err error
 		if a, err = within(ctx, func() (got protocol.Answer, _ error) {
-			cmd := command{redis.NewCmd(ctx, r.Values()...)}
+			cmd := redis.NewCmd(ctx, r.Values()...)
 			if err := c.Process(ctx, cmd); err != nil && !errors.Is(err, redis.Nil) {
 				return got, protocol.CleanError(err)
 			}
@@ -296,13 +296,6 @@ func once(ctx context.Context, c *redis.Client, r *protocol.Request) (a protocol
 	a.Said = protocol.Said(a.Said, protocol.Hinted(c, err))
 	return a
 }
-
-// command is one that go-redis sends at most once, whatever the client's MaxRetries: a release that is sent again
-// after a lost reply finds that there is nothing to release.
-type command struct{ *redis.Cmd }
-
-// NoRetry is asked by go-redis.
-func (command) NoRetry() bool { return true }
 
 // within is what ask returns, or ErrTimeout when ctx ends: a client of the user's may wait for longer.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {

@@ -2184,9 +2184,9 @@ var list = []mutant{
 	},
 	{
 		name: "forced-releases-are-sent-again",
-		file: "admin/admin.go",
-		old:  `func (command) NoRetry() bool { return true }`,
-		new:  `func (command) NoRetry() bool { return false }`,
+		file: "internal/conn/dial.go",
+		old:  `o.MaxRetries, o.DialerRetries = -1, 1`,
+		new:  `o.DialerRetries = 1`,
 		why:  "a forced release whose answer was lost says that the lock was not held",
 		in:   "admin",
 		args: "-test.run=^TestForceReleaseIsSentOnce$",
