@@ -203,6 +203,7 @@ type ownFlow struct {
 	markKey  string
 	lastMark protocol.Mark // as read last, since it hardly ever changes
 	native   Native
+	stamp    stamp
 	ctx      context.Context // ends with the flow
 	end      context.CancelFunc
 	closing  sync.Once
@@ -213,13 +214,16 @@ func newOwnFlow(conn net.Conn, o *redis.Options, markKey string, q *quirks) *own
 		socket: newSocket(conn), login: login{options: o}, markKey: markKey,
 		quirks: q, native: Native{Denied: &q.noNative},
 	}
-	f.in = newRespReader(f.socket)
+	f.in, f.stamp.wanted = newRespReader(f.socket), f.socket.isSecure()
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f
 }
 
 func (f *ownFlow) Exchange(batch []*lane.Call, want Looks) (got Said) {
 	again := f.send(batch, want)
+	if f.stamp.works {
+		f.readStamp()
+	}
 	if again {
 		// Where the server does not take the new account, the connection goes on under the old one, and
 		// what that may not do any more the server says itself.
@@ -229,6 +233,7 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks) (got Said) {
 		c.Said = protocol.Said(f.in.reply())
 		f.native.Learn(&c.Answer)
 	}
+	f.checkStamp(batch)
 	f.look(&got, want)
 	if err := f.in.checkUnasked(); errors.Is(err, errUnasked) {
 		for _, c := range batch {
@@ -243,6 +248,9 @@ func (f *ownFlow) Exchange(batch []*lane.Call, want Looks) (got Said) {
 // sent: what a connection that breaks says of that is not certain everywhere. Again: it begins
 // with a login.
 func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
+	if f.stamp.works {
+		f.out.ask(f.stamp.ping()...)
+	}
 	if f.login.news.Load() != nil {
 		words := f.login.news.Swap(nil).words()
 		if again = words != nil; again {

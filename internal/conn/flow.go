@@ -20,7 +20,7 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	var ping, trial answer
 	var of facts
 	guarded := f.markKey != ""
-	f.question(&ping, "PING", "PING")
+	f.question(&ping, "PING", f.stamp.ping()...)
 	if guarded {
 		f.question(&of.mark, "GET", "GET", f.markKey)
 		f.question(&of.time, "TIME", "TIME")
@@ -30,6 +30,7 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 		f.tryScripts(&trial)
 	}
 	f.hear()
+	f.learnStamp(ping)
 	refused := f.welcome()
 	if serving := protocol.Refuses(ping.err); serving != nil && !protocol.IsServerError(refused) {
 		refused = serving

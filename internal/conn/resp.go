@@ -203,6 +203,13 @@ func (r *respReader) checkUnasked() error {
 	return r.broken
 }
 
+// misplaced breaks the reader since a reply stands where another one belongs.
+func (r *respReader) misplaced() {
+	if r.broken == nil {
+		r.broken = errUnasked
+	}
+}
+
 func (r *respReader) line() ([]byte, error) {
 	if r.broken != nil {
 		return nil, r.broken
