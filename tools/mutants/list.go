@@ -2959,6 +2959,15 @@ var list = []mutant{
 		args: "-test.run=^TestSimConnects$",
 	},
 	{
+		name: "replies-over-tls-are-not-numbered",
+		file: "internal/conn/stamp.go",
+		old:  `	return secure`,
+		new:  `	return secure && false`,
+		why:  "over TLS a reply that came once too often answers the next request: a lock that another has is granted",
+		in:   "internal/testing/realtest",
+		args: "-test.run=^TestReplyThatWasNotAskedForGrantsNothing$",
+	},
+	{
 		name: "close-heeds-the-pause-of-a-refusal",
 		file: "redlock.go",
 		old:  `w.Hurry()`,
