@@ -2,6 +2,7 @@ package realtest_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -36,11 +37,18 @@ func TestTextsOfHostileServers(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				said = append(said, what+" "+fmt.Sprint(err))
+				var q *redlock.QuorumError
+				if errors.As(err, &q) {
+					for _, o := range q.Outcomes {
+						said = append(said, what+" "+fmt.Sprint(o.Err))
+					}
+				}
 			}
 			var log bytes.Buffer
 			hooks := redlock.JoinHooks(redlock.LogHooks(slog.New(slog.NewTextHandler(&log, nil))), &redlock.Hooks{
-				NodeDown: func(i redlock.NodeInfo) { note("", i.Err) },
-				Degraded: func(i redlock.DegradedInfo) { note(i.Lacks, i.Err) },
+				NodeDown:   func(i redlock.NodeInfo) { note("", i.Err) },
+				NodeBarred: func(i redlock.VoteInfo) { note("", i.Err) },
+				Degraded:   func(i redlock.DegradedInfo) { note(i.Lacks, i.Err) },
 			})
 			rl, err := redlock.New([]redis.UniversalClient{c}, &redlock.Options{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Hooks: hooks})
 			require.NoError(t, err)
