@@ -280,25 +280,8 @@ func (e *examiner) readMemory(q *enquiry, infos []*redis.StringCmd, text *redis.
 	if text == nil {
 		return
 	}
-	for i, cmd := range infos { // INFO server comes first
-		var read func(string) error
-		switch sections[i].name {
-		case "server":
-			read = e.seen.ReadServer
-		case "replication":
-			read = e.seen.ReadReplication
-		case "commandstats":
-			read = e.seen.ReadCommands
-		default:
-			continue
-		}
-		err := q.errOf(cmd)
-		if err == nil {
-			err = read(cmd.Val())
-		} else {
-			err = protocol.Unanswered("INFO "+sections[i].name, err)
-		}
-		e.seen.Err = cmp.Or(e.seen.Err, err)
+	for i, cmd := range infos {
+		e.seen.Err = cmp.Or(e.seen.Err, e.seen.ReadInfo(sections[i].name, cmd.Val(), q.errOf(cmd)))
 	}
 	e.Puts = e.seen.Puts
 	if !e.timed {
@@ -327,7 +310,7 @@ func (e *examiner) try(ctx context.Context, c *redis.Client) {
 	if e.ask.Mark == "" || e.seen.Err != nil || e.Role == "slave" {
 		return
 	}
-	key := strings.TrimSuffix(e.ask.Mark, protocol.MarkKey) + protocol.TrialKey
+	key := protocol.TrialKeyOf(e.ask.Mark)
 	run := func(whole bool) (any, error) {
 		var args []any
 		for _, w := range protocol.TryScript.Words(key, whole) {

@@ -272,7 +272,7 @@ func (f *ownFlow) send(batch []*lane.Call, want Looks) (again bool) {
 	if want&LookServer != 0 {
 		room += greetingRoom
 		f.out.ask("TIME")
-		for _, section := range sections {
+		for _, section := range protocol.Sections {
 			f.out.ask("INFO", section)
 		}
 	}

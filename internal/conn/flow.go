@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +23,7 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	if guarded {
 		f.question(&of.mark, "GET", "GET", f.markKey)
 		f.question(&of.time, "TIME", "TIME")
-		for i, section := range sections {
+		for i, section := range protocol.Sections {
 			f.question(&of.info[i], "INFO "+section, "INFO", section)
 		}
 		f.tryScripts(&trial)
@@ -61,25 +60,17 @@ func (f *ownFlow) Ask() (s protocol.ServerReport, err error) {
 	return s, nil
 }
 
-// sections are those of INFO that tell of a server what its votes rest on.
-var sections = [...]string{"server", "replication", "commandstats"}
-
 // facts are the answers to the questions for what a vote rests on.
 type facts struct {
 	mark, time answer
-	info       [len(sections)]answer
+	info       [len(protocol.Sections)]answer
 }
 
 // report is what INFO and TIME tell. What is not told, for whatever reason, is not known.
 func (of *facts) report() (s protocol.ServerReport) {
-	for i, read := range [...]func(string) error{s.ReadServer, s.ReadReplication, s.ReadCommands} {
+	for i, section := range protocol.Sections {
 		text, err := of.info[i].text()
-		if err != nil {
-			err = protocol.Unanswered("INFO "+sections[i], err)
-		} else {
-			err = read(text)
-		}
-		if err != nil {
+		if err := s.ReadInfo(section, text, err); err != nil {
 			return protocol.ServerReport{Err: err}
 		}
 	}
@@ -118,9 +109,7 @@ func (f *ownFlow) trialFails(a answer) error {
 }
 
 // trialKey is the key of the trial, beside that of the mark.
-func (f *ownFlow) trialKey() string {
-	return strings.TrimSuffix(f.markKey, protocol.MarkKey) + protocol.TrialKey
-}
+func (f *ownFlow) trialKey() string { return protocol.TrialKeyOf(f.markKey) }
 
 // answer is what a server says to one question.
 type answer struct {

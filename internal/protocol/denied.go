@@ -10,22 +10,22 @@ import (
 // DeniedTo adds to an error that lasts what to give the user where the server denies it a command or a key. unsure: it
 // is why a node has no vote.
 func DeniedTo(err error, prefix string, unsure bool) error {
-	switch remedy, lasts := RemedyOf(err); {
-	case unsure && lasts && remedy&NewRights == 0 && !FailedTrial(err) && !strings.Contains(err.Error(), "NoRestartGuard"):
-		return fmt.Errorf("%w; see Options.NoRestartGuard", err)
-	case remedy&NewRights == 0:
-		return err
-	case unsure:
-		needs := fmt.Errorf("%w; a vote needs ACL SETUSER USER ~%s ~%s %s", err, prefix+MarkKey, prefix+TrialKey, voteCommands)
-		if strings.Contains(err.Error(), "access") && !strings.Contains(err.Error(), "NoRestartGuard") {
-			return fmt.Errorf("%w; see Options.NoRestartGuard", needs)
-		}
-		return needs
-	case hasAny(err.Error(), "can't run this command", "ACL failure"): // in a script, and it may not say which
-		return fmt.Errorf("%w; locks need %s", err, lockCommands)
-	default:
+	remedy, lasts := RemedyOf(err)
+	if !lasts {
 		return err
 	}
+	rights := remedy&NewRights != 0
+	option := unsure && (!rights || ofKey(err)) && !strings.Contains(err.Error(), "NoRestartGuard")
+	switch {
+	case rights && unsure:
+		err = fmt.Errorf("%w; a vote needs ACL SETUSER USER ~%s ~%s %s", err, prefix+MarkKey, prefix+TrialKey, voteCommands)
+	case rights && hasAny(err.Error(), "can't run this command", "ACL failure"): // in a script, and it may not say which
+		err = fmt.Errorf("%w; locks need %s", err, lockCommands)
+	}
+	if option {
+		err = fmt.Errorf("%w; see Options.NoRestartGuard", err)
+	}
+	return err
 }
 
 const (

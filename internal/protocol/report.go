@@ -26,6 +26,29 @@ type ServerReport struct {
 	Err   error // why there is no vote, whatever else was told
 }
 
+// Sections are those of INFO that tell of a server what its votes rest on.
+var Sections = [...]string{"server", "replication", "commandstats"}
+
+// ReadInfo takes in the answer to INFO of a section, those of Sections in their order; it needs none of others. Its error
+// is why the node has no vote.
+func (s *ServerReport) ReadInfo(section, text string, err error) error {
+	var read func(string) error
+	switch section {
+	case "server":
+		read = s.ReadServer
+	case "replication":
+		read = s.ReadReplication
+	case "commandstats":
+		read = s.ReadCommands
+	default:
+		return nil
+	}
+	if err != nil {
+		return Unanswered("INFO "+section, err)
+	}
+	return read(text)
+}
+
 // ReadServer takes what INFO server tells. Its error is that it tells no identity.
 func (s *ServerReport) ReadServer(text string) error {
 	info := ParseInfo(text)

@@ -12,6 +12,9 @@ import (
 // server runs the commands of a lock for us, and not that we have the rights for a lock's key.
 const TrialKey = "redlock:trial"
 
+// TrialKeyOf is that of the trial beside a memory mark.
+func TrialKeyOf(mark string) string { return strings.TrimSuffix(mark, MarkKey) + TrialKey }
+
 // lacking is an error that waiting does not mend, whatever its text: a server tells of itself, or does for us, less than
 // it must.
 type lacking struct {
@@ -63,7 +66,7 @@ func FailedTrial(err error) bool { return err != nil && errors.As(err, new(faile
 func untold(question, command, key string, err error) error {
 	remedy, lasts := RemedyOf(err)
 	switch {
-	case remedy&NewRights != 0 && strings.Contains(err.Error(), "access"):
+	case remedy&NewRights != 0 && ofKey(err):
 		return lacking{fmt.Errorf("%s: %w; the user lacks ~%s; see Options.NoRestartGuard", question, err, key), remedy}
 	case remedy&NewRights != 0:
 		return lacking{fmt.Errorf("%s: %w; the user lacks +%s%s", question, err, strings.ToLower(command), unguarded(command)), remedy}
@@ -75,6 +78,9 @@ func untold(question, command, key string, err error) error {
 		return fmt.Errorf("%s: %w", question, err)
 	}
 }
+
+// ofKey reports whether a permission that is denied is that for a key.
+func ofKey(err error) bool { return strings.Contains(err.Error(), "access") }
 
 // unguarded names the option that does without a command. All others are those of a lock.
 func unguarded(command string) string {
