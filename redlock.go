@@ -72,9 +72,6 @@ func (rl *Redlock) Close() error {
 
 func (rl *Redlock) close() {
 	close(rl.life.closing)
-	for _, v := range rl.voters {
-		v.stop()
-	}
 	rl.renewer.Stop()
 	over, stop := tick.After(rl.clock, rl.opts.nodeTimeout(rl.opts.TTL))
 	defer stop()

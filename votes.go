@@ -53,8 +53,8 @@ func (v *voter) changed() {
 	v.look()
 }
 
-// ringOf is what the alarm calls. It holds nothing: a Redlock that is dropped without Close would otherwise keep its
-// connections, and its user's hooks, until a bar ends.
+// ringOf is what the alarm calls. It holds nothing: a Redlock that is closed, or dropped, would otherwise be kept, with its
+// user's hooks, until a bar ends.
 func ringOf(w weak.Pointer[voter]) func() {
 	return func() {
 		if v := w.Value(); v != nil {
@@ -68,13 +68,6 @@ func (v *voter) ring() {
 	defer v.mu.Unlock()
 	v.alarm.Rang()
 	v.look()
-}
-
-// stop keeps a Redlock that is closed from being kept for its hooks.
-func (v *voter) stop() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.alarm.Stop()
 }
 
 // look tells what changed, or sets the alarm for when it is to be told; the caller holds mu.
