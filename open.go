@@ -33,8 +33,9 @@ const (
 // It returns once all nodes have told what their votes rest on, or once a majority has and a second has passed; the
 // rest join when they do. Without a majority it fails when ctx ends, or after five seconds if ctx has no deadline.
 //
-// It fails with ErrNoQuorum (and ctx's error if ctx ended), early if waiting cannot fix what so many nodes say; with ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves the memory mark
-// on each node (see Options.RestartGuard). Redlock.Close closes the connections.
+// It fails with ErrNoQuorum (and ctx's error if ctx ended), early if waiting cannot fix what so many nodes say; with
+// ErrDuplicateNode if a server is given twice; and with ErrInvalid. It leaves the memory mark on each node (see
+// Options.RestartGuard). Redlock.Close closes the connections.
 func Open(ctx context.Context, addrs []string, opts *Options) (*Redlock, error) {
 	o, broken := opts.withDefaults()
 	parsed, err := nodes.Parse(addrs, openPatience)

@@ -101,7 +101,7 @@ func voteless(all []facts) {
 		switch f := &all[i]; {
 		case !f.serves():
 		case f.Role == "slave":
-			f.NoVote = errors.New("it is a replica")
+			f.NoVote = guard.ErrReplica
 		case f.Role == "sentinel":
 			f.NoVote = errors.New("it is a Sentinel")
 		default:

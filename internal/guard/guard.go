@@ -98,11 +98,11 @@ func (g *Guard) see(i int, s protocol.ServerReport) (w *protocol.MarkWrite, look
 	}
 	g.settled[i].Store(m.settled(now))
 	for j := range g.duplicates {
-		var now *DuplicateError
+		var is *DuplicateError
 		if of := g.memories.duplicateOf(j); of >= 0 {
-			now = &DuplicateError{g.names[of]}
+			is = &DuplicateError{g.names[of]}
 		}
-		if was := g.duplicates[j].Swap(now); (was == nil) != (now == nil) {
+		if was := g.duplicates[j].Swap(is); (was == nil) != (is == nil) {
 			changed = append(changed, j)
 		}
 	}
@@ -206,14 +206,13 @@ func (g *Guard) Voteless(i int, period time.Duration) (until int64, why error) {
 	defer g.mu.Unlock()
 	quiet := g.quiet[i].Load()
 	left := left(quiet, period, now.Mono)
-	switch {
-	case left == 0:
+	if left == 0 {
 		return 0, nil
-	case quiet == notYet:
-		return 0, g.memories.NoVote(i, left, now, g.names)
-	default:
-		return now.Mono + int64(left), g.memories.NoVote(i, left, now, g.names)
 	}
+	if quiet != notYet {
+		until = now.Mono + int64(left)
+	}
+	return until, g.memories.NoVote(i, left, now, g.names)
 }
 
 // Why is the error of a vote that Judge does not count.
@@ -242,8 +241,9 @@ func (e BarredError) Error() string {
 
 var (
 	// ErrUnsure is why a grant is not counted whose node did not tell all that its votes rest on.
-	ErrUnsure  = errors.New("which server it is, and what it remembers, is not known, so its votes do not count")
-	errReplica = errors.New("it is a replica")
+	ErrUnsure = errors.New("which server it is, and what it remembers, is not known, so its votes do not count")
+	// ErrReplica is why a replica has no vote.
+	ErrReplica = errors.New("it is a replica")
 	errUndated = errors.New("its memory mark is another one, of unknown age")
 	errNoMark  = errors.New("has no memory mark yet, so its votes do not count")
 )

@@ -357,8 +357,8 @@ func TestWhatIsToldBesidesTheMark(t *testing.T) {
 		why    error
 	}{
 		"the same":                       {func(*protocol.ServerReport) {}, false, nil},
-		"no master":                      {func(l *protocol.ServerReport) { l.Role = "slave" }, false, errReplica},
-		"nor by another name":            {func(l *protocol.ServerReport) { l.Role = "active-replica" }, false, errReplica},
+		"no master":                      {func(l *protocol.ServerReport) { l.Role = "slave" }, false, ErrReplica},
+		"nor by another name":            {func(l *protocol.ServerReport) { l.Role = "active-replica" }, false, ErrReplica},
 		"its start, for the first time":  {func(l *protocol.ServerReport) { l.Start = 5 }, false, nil},
 		"data was put in place":          {func(l *protocol.ServerReport) { l.Puts = 1 }, true, errNoMark},
 		"that, where no mark was read":   {func(l *protocol.ServerReport) { l.Puts, l.Mark = 1, protocol.Mark{} }, false, ErrUnsure},

@@ -266,7 +266,7 @@ func (m *Memory) consider(s protocol.ServerReport, now int64) *protocol.MarkWrit
 	seen := s.Mark
 	switch {
 	case s.Role != "" && s.Role != "master": // it may become a master again unseen
-		m.doubt(errReplica)
+		m.doubt(ErrReplica)
 		m.change(m.barred())
 		return nil
 	case seen.State == protocol.MarkUnread:

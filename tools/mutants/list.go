@@ -626,8 +626,8 @@ var list = []mutant{
 	{
 		name: "votes-of-a-duplicate-not-told",
 		file: "internal/guard/guard.go",
-		old:  "was := g.duplicates[j].Swap(now); (was == nil) != (now == nil)",
-		new:  "was := g.duplicates[j].Swap(now); false && was != now",
+		old:  "was := g.duplicates[j].Swap(is); (was == nil) != (is == nil)",
+		new:  "was := g.duplicates[j].Swap(is); false && was != is",
 		why:  "a server that was given twice has one vote, and nothing says so",
 		in:   "internal/testing/promises",
 		args: "-test.run=^TestHooksAreToldOfADuplicate$",
