@@ -356,7 +356,18 @@ func TestPeerH_LateReleaseGrantsNothingTwice(t *testing.T) {
 		p.DelayRequest(1, late, faultproxy.Named(toRelease...))
 	}
 	f.plant(t, "x", time.Minute, 2, 3, 4)
-	require.ErrorIs(t, try(t, a), redlock.ErrHeld)
+	for _, p := range f.proxies[2:] { // their refusals decide the attempt, and then nothing more of it is sent
+		p.Freeze()
+	}
+	first := background(func() error {
+		_, err := a.Mutex(resource).TryAcquire(t.Context())
+		return err
+	})
+	eventually(t, func() bool { return f.proxies[0].Count("SET") == 1 && f.proxies[1].Count("SET") == 1 }, "attempt 1 was not sent")
+	for _, p := range f.proxies[2:] {
+		p.Resume()
+	}
+	require.ErrorIs(t, await(t, first), redlock.ErrHeld)
 	eventually(t, func() bool { return f.proxies[0].Count(toRelease...) == 1 && f.proxies[1].Count(toRelease...) == 1 },
 		"attempt 1 was not taken back")
 	attempt1 := f.proxies[0].Commands()
